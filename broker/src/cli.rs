@@ -46,8 +46,8 @@ use ::market::catalog::Skipped;
 use clap::{Args, Parser, Subcommand};
 
 use self::aside::complain;
-use crate::demo;
-use crate::start_error::StartError;
+use crate::platform::start_error::StartError;
+use crate::tools::demo;
 
 /// A broker for GPU capacity: finds, reserves, proves and accounts.
 ///

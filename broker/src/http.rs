@@ -1,7 +1,7 @@
 //! The HTTP interface: a handler parses, checks who may, calls one stage and renders.
 //!
 //! To find a route, read `routes`. Who may do what is the table of [`access`]; every refusal is a
-//! line of the table in [`error`]. What the calls lead to is in the stages: [`crate::plan`] and on.
+//! line of the table in [`error`]. What the calls lead to is in the stages: [`crate::flow::plan`] and on.
 
 pub mod access;
 mod agents;
@@ -66,7 +66,7 @@ pub(crate) use names::name_fault;
 pub use openapi::document;
 pub(crate) use provider_accounts::AddProviderAccount;
 
-use crate::app::Broker;
+use crate::platform::app::Broker;
 use agents::AgentFile;
 use audit::refused::Refused;
 use auth::KnownKeys;
@@ -113,7 +113,7 @@ pub fn serve_with_workers(
     listener: TcpListener,
     workers: NonZeroUsize,
 ) -> std::io::Result<Server> {
-    crate::metrics::install();
+    crate::platform::metrics::install();
     cut_unread(&listener, UNREAD)?;
     let document = openapi::document();
     let known = web::Data::new(KnownPaths::of(&document));

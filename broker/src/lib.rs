@@ -1,65 +1,26 @@
 //! The broker: what is sold where, what of it serves a demand best, reserved, proved and billed.
 //!
-//! Read the stages in the order of the flow: [`ingest`], [`plan`], [`quote`], [`reserve`],
-//! [`fulfil`] (with [`verify`], the broker's side of the conversation with the nodes), [`meter`],
-//! [`reach`], [`sweep`], [`report`], [`books`]. [`http`] holds the routes and handlers, [`hot`] what
-//! replicas share, [`app`] what all of them work with, [`start`] puts it together, [`background`] keeps it
-//! going, [`pulse`] and [`metrics`] say how it goes, [`cli`] is the one binary's commands.
+//! The rooms, from the bottom up; each uses those below it alone:
+//!
+//! - [`platform`]: what every part stands on, such as the running broker, its clock and its configuration.
+//! - [`flow`]: the stages, from a provider's catalogue to a cost report. Read them in that order.
+//! - [`tenant`]: what tenants have beside the flow, such as budgets and webhooks.
+//! - [`http`]: the routes and handlers.
+//! - [`service`]: puts a broker together and starts its tasks.
+//! - [`tools`]: the demo, the benchmarks and the simulated world.
+//! - [`cli`]: the commands of the one binary.
 
 #![forbid(unsafe_code)]
 
-mod absence;
-pub mod app;
-pub mod background;
-pub mod bench;
-pub mod books;
 pub mod cli;
-pub mod clock;
-pub mod config;
-pub mod cooling;
-pub mod data_dir;
-pub mod decision;
-pub mod demo;
-pub mod feed;
-pub mod fulfil;
-pub mod hot;
+pub mod flow;
 pub mod http;
-pub mod ingest;
-mod json_fault;
-pub mod keys;
-mod leader;
-mod logging;
-mod loopback;
-mod memory;
-pub mod meter;
-pub mod metrics;
-pub mod node_reports;
-pub mod oidc;
-pub mod plan;
-pub mod provider_set;
-pub mod providers;
-pub mod pulse;
-pub mod quote;
-pub mod reach;
-mod rechecks;
-pub mod report;
-pub mod reserve;
-pub mod retention;
+pub mod platform;
 #[cfg(test)]
 mod samples;
-pub mod secrets;
-pub mod simulation;
-mod spans;
-pub mod spending;
-pub mod start;
-pub mod start_error;
-pub mod stop;
-pub mod sweep;
-pub mod tasks;
-mod time_check;
-mod turns;
-pub mod verify;
-pub mod webhooks;
+pub mod service;
+pub mod tenant;
+pub mod tools;
 
 /// An error with all its causes in one line, for the log; each is said once.
 #[must_use]

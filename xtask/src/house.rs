@@ -12,6 +12,15 @@ use anyhow::Result;
 
 use modules::Modules;
 
+/// An import of one file from another.
+#[derive(Debug)]
+pub(crate) struct Edge<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    /// By which names.
+    names: &'a BTreeSet<String>,
+}
+
 /// The imports of a crate's files.
 pub(crate) struct Imports {
     /// Every file, below the folder of the crate's sources.
@@ -78,17 +87,180 @@ impl Imports {
         reached
     }
 
-    /// The edges between files of which `rank` puts the second above the first; a file without a rank has
-    /// no edges.
-    pub(crate) fn upward(&self, rank: impl Fn(&Path) -> Option<usize>) -> Vec<(&Path, &Path)> {
-        let edges = self.edges.keys();
-        let paths = edges.map(|(from, to)| (&*self.files[*from], &*self.files[*to]));
-        paths
-            .filter(|(from, to)| rank(from).zip(rank(to)).is_some_and(|(from, to)| to > from))
+    /// The edges between files of which `rank` puts the second above the first, with the names that make
+    /// them; a file without a rank has no edges.
+    pub(crate) fn upward(&self, rank: impl Fn(&Path) -> Option<usize>) -> Vec<Edge<'_>> {
+        let edges = self.edges.iter().map(|((from, to), names)| Edge {
+            from: &self.files[*from],
+            to: &self.files[*to],
+            names,
+        });
+        edges
+            .filter(|edge| {
+                rank(edge.from)
+                    .zip(rank(edge.to))
+                    .is_some_and(|(from, to)| to > from)
+            })
             .collect()
     }
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&Path, &Path, String)> {
-        let edges = self.edges.iter();
-        edges.map(|((from, to), names)| (&*self.files[*from], &*self.files[*to], names.iter().cloned().collect::<Vec<_>>().join(",")))
+}
+
+/// The rooms of the broker, from the bottom up.
+const ROOMS: [&str; 7] = [
+    "platform", "flow", "tenant", "http", "service", "tools", "cli",
+];
+/// How many files may import each other in a circle.
+const LARGEST_CIRCLE: usize = 5;
+/// How many imports of the broker may point back up.
+const MOST_UPWARD: usize = 6;
+
+/// The crates that have files enough to be looked at.
+const CRATES: [&str; 8] = [
+    "market",
+    "pricing",
+    "matcher",
+    "adapters",
+    "store",
+    "verifier",
+    "simulator",
+    "broker",
+];
+
+/// Prints the circles of every crate, and the imports of the broker that point back up.
+///
+/// Errors: a file cannot be read.
+pub(crate) fn print(root: &Path) -> Result<()> {
+    for name in CRATES {
+        let imports = Imports::read(&root.join(name).join("src/lib.rs"))?;
+        let circles = imports.circles();
+        let sizes: Vec<String> = circles
+            .iter()
+            .map(|circle| circle.len().to_string())
+            .collect();
+        println!("{name}: circles of {} files", none_or(&sizes.join(", ")));
+        for circle in circles
+            .iter()
+            .filter(|circle| circle.len() > LARGEST_CIRCLE)
+        {
+            let files: Vec<_> = circle
+                .iter()
+                .map(|file| file.display().to_string())
+                .collect();
+            println!("  {}: {}", circle.len(), files.join(" "));
+        }
+        if name == "broker" {
+            let upward = imports.upward(room_of);
+            println!(
+                "broker: {} imports point back up between rooms, at most {MOST_UPWARD} may",
+                upward.len()
+            );
+            for Edge { from, to, names } in upward {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                println!(
+                    "  {} → {}: {}",
+                    from.display(),
+                    to.display(),
+                    names.join(", ")
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn none_or(text: &str) -> &str {
+    if text.is_empty() { "no" } else { text }
+}
+
+/// How high the room of a file of the broker lies.
+fn room_of(file: &Path) -> Option<usize> {
+    let first = file.components().next()?.as_os_str().to_str()?;
+    let room = first.trim_end_matches(".rs");
+    ROOMS.iter().position(|known| *known == room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker() -> Imports {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../broker/src/lib.rs");
+        Imports::read(&root).expect("the sources")
+    }
+
+    #[test]
+    fn few_files_of_the_broker_import_each_other_in_a_circle() {
+        let imports = broker();
+        assert!(imports.files.len() > 200, "the sources were not read");
+        for circle in imports.circles() {
+            assert!(circle.len() <= LARGEST_CIRCLE, "{circle:#?}");
+        }
+    }
+
+    #[test]
+    fn few_imports_of_the_broker_point_back_up() {
+        let imports = broker();
+        let known = imports.files.iter().filter(|file| room_of(file).is_some());
+        // All but lib.rs and what tests share.
+        assert!(
+            known.count() + 2 >= imports.files.len(),
+            "a file stands in no room"
+        );
+        let upward = imports.upward(room_of);
+        assert!(upward.len() <= MOST_UPWARD, "{upward:#?}");
+    }
+
+    /// A crate whose edges are counted by hand.
+    #[test]
+    fn an_edge_leads_to_the_file_that_defines_the_item() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [
+            (
+                "lib.rs",
+                "mod a; mod b; mod c; #[cfg(test)] mod only_tests;",
+            ),
+            // Re-exports pass on; a private one inside a function, a macro and a glob count.
+            (
+                "a.rs",
+                "mod deep; pub use deep::Deep; pub fn one() { use crate::c::*; two(); }",
+            ),
+            (
+                "a/deep.rs",
+                "pub struct Deep; fn f() { println!(\"{}\", crate::b::NAME); }",
+            ),
+            (
+                "b.rs",
+                "use crate::a::{self, Deep}; pub const NAME: &str = \"b\"; fn g(_: Deep) { a::one() }",
+            ),
+            (
+                "c.rs",
+                "pub fn two() {} #[cfg(test)] mod tests { use crate::b::NAME; }",
+            ),
+            ("only_tests.rs", "use crate::b::NAME;"),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, text).expect("written");
+        }
+        let imports = Imports::read(&folder.path().join("lib.rs")).expect("read");
+        let shown = |file: usize| imports.files[file].display().to_string();
+        let edges: Vec<_> = imports
+            .edges
+            .keys()
+            .map(|(from, to)| (shown(*from), shown(*to)))
+            .collect();
+        let expected = [
+            ("a.rs", "c.rs"),
+            ("a/deep.rs", "b.rs"),
+            ("b.rs", "a.rs"),
+            ("b.rs", "a/deep.rs"),
+        ];
+        let expected = expected.map(|(from, to)| (from.to_owned(), to.to_owned()));
+        assert_eq!(
+            edges.iter().collect::<BTreeSet<_>>(),
+            expected.iter().collect()
+        );
+        let circle: Vec<_> = imports.circles().concat();
+        assert_eq!(circle, [Path::new("a/deep.rs"), Path::new("b.rs")]);
     }
 }

@@ -4,6 +4,7 @@
 
 mod chaos;
 mod fit;
+mod house;
 mod load;
 mod named;
 
@@ -98,6 +99,9 @@ enum Habit {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Prints which files import each other in circles, and which imports between the rooms of the broker
+    /// point back up.
+    House,
     /// Minutes of mixed reads and reservations at four fifths of the rate that the machine gives,
     /// without an error and under a memory ceiling; prints one JSON object.
     ///
@@ -128,6 +132,7 @@ fn main() -> Result<()> {
         Habit::Fit { tables } => fit::fit(&tables),
         Habit::Accuracy { tables } => fit::accuracy(&tables),
         Habit::Chaos { kills, seed } => chaos::chaos(kills, seed),
+        Habit::House => house::print(&root()),
         Habit::Load(args) => load::load(&args),
     }
 }

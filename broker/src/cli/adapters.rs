@@ -10,7 +10,7 @@ use market::offer::Offer;
 
 use super::text::print_line;
 use super::{Ending, block_on, read_sheets};
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 /// The reader of price lists, which is no adapter: nothing can be ordered from a list.
 const PRICE_SHEET: &str = "pricesheet";

@@ -11,8 +11,8 @@ use super::record::{tell_replay, write_record};
 use super::table::table;
 use super::text::print_line;
 use super::{DatabaseArgs, Ending, block_on};
-use crate::config::Config;
-use crate::decision::{StoredError, of_stored_plan};
+use crate::flow::decision::{StoredError, of_stored_plan};
+use crate::platform::config::Config;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {

@@ -9,7 +9,7 @@ use store::backup::BackupError;
 use super::database::open;
 use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
-use crate::config::Config;
+use crate::platform::config::Config;
 
 /// Copies the embedded database while the service runs.
 ///

@@ -14,8 +14,8 @@ use super::aside::tell;
 use super::table::table;
 use super::text::{print_line, print_text};
 use super::{Ending, block_on, read_sheets};
-use crate::bench::{self, Effort, Figures, RouteFigures, Scene};
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
+use crate::tools::bench::{self, Effort, Figures, RouteFigures, Scene};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommand {
@@ -96,7 +96,7 @@ fn number<N: FromStr>(text: &str) -> Result<N, String> {
 }
 
 pub(super) fn run(command: BenchCommand) -> Result<(), Ending> {
-    crate::logging::to_stderr();
+    crate::platform::logging::to_stderr();
     match command {
         BenchCommand::Http(args) => run_http(&args),
         BenchCommand::Match(args) => run_match(&args),

@@ -6,8 +6,9 @@ use store::Store;
 
 use super::Ending;
 use super::aside::note;
-use crate::config::Config;
-use crate::{data_dir, start};
+use crate::platform::config::Config;
+use crate::platform::data_dir;
+use crate::service::start;
 
 /// Opens a database that is there already, of whatever schema: nothing is made by looking.
 ///

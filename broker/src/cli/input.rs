@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::Ending;
 use crate::http::read_strictly;
-use crate::json_fault;
+use crate::platform::json_fault;
 
 /// Reads all of a file, or of standard input for `-`.
 ///

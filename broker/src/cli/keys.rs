@@ -13,10 +13,11 @@ use store::signing_keys::KeyPurpose;
 use super::table::table;
 use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
-use crate::clock::{Clock as _, SystemClock};
-use crate::config::Config;
-use crate::secrets::{CannotOpen, SealingKey};
-use crate::{keys, start};
+use crate::platform::clock::{Clock as _, SystemClock};
+use crate::platform::config::Config;
+use crate::platform::keys;
+use crate::platform::secrets::{CannotOpen, SealingKey};
+use crate::service::start;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {

@@ -11,8 +11,8 @@ use super::database::open;
 use super::table::table;
 use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
-use crate::books::{self, Difference, MovedPrice};
-use crate::config::Config;
+use crate::platform::config::Config;
+use crate::tenant::books::{self, Difference, MovedPrice};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {

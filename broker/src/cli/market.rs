@@ -7,11 +7,11 @@ use std::time::Duration;
 use store::settings::DatabaseMode;
 
 use super::Ending;
-use crate::clock::{Clock, SystemClock, WatchedClock};
-use crate::config::SimulationConfig;
-use crate::provider_set::ProviderLink;
-use crate::simulation::{CALL_TIMEOUT, SharedMarket, simulated_links};
-use crate::stop::{Stop, pause};
+use crate::platform::clock::{Clock, SystemClock, WatchedClock};
+use crate::platform::config::SimulationConfig;
+use crate::platform::provider_set::ProviderLink;
+use crate::platform::stop::{Stop, pause};
+use crate::tools::simulation::{CALL_TIMEOUT, SharedMarket, simulated_links};
 
 /// The market that a broker buys on.
 pub(super) enum Market {

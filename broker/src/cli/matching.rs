@@ -24,9 +24,9 @@ use super::own::read_own;
 use super::record::{replay, write_record};
 use super::text::{hanging, print_answer};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
-use crate::clock::{Clock as _, SystemClock};
-use crate::decision::DecisionRecord;
-use crate::plan::{CANDIDATES_KEPT, Question, SIMULATED};
+use crate::flow::decision::DecisionRecord;
+use crate::flow::plan::{CANDIDATES_KEPT, Question, SIMULATED};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 /// Ranks the offers of price lists for a demand; no server, no database.
 ///

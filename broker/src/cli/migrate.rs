@@ -6,7 +6,7 @@ use serde_json::json;
 use super::database::{open_any, open_or_make};
 use super::text::print_line;
 use super::{DatabaseArgs, Ending, block_on};
-use crate::config::Config;
+use crate::platform::config::Config;
 
 /// Moves the schema of the database.
 #[derive(Debug, Args)]

@@ -23,11 +23,11 @@ use store::{Conflict, Store, StoreError};
 use super::database::{open, open_or_make};
 use super::text::print_answer;
 use super::{DatabaseArgs, Ending, block_on};
-use crate::clock::{Clock as _, SystemClock};
-use crate::config::Config;
-use crate::providers::acceptance_of_all;
-use crate::secrets::SealingKey;
-use crate::start;
+use crate::flow::providers::acceptance_of_all;
+use crate::platform::clock::{Clock as _, SystemClock};
+use crate::platform::config::Config;
+use crate::platform::secrets::SealingKey;
+use crate::service::start;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ProvidersCommand {

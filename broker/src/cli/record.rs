@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Ending;
 use super::text::print_answer;
-use crate::decision::{DecisionRecord, ReplayError};
+use crate::flow::decision::{DecisionRecord, ReplayError};
 
 /// Writes a decision record to a file.
 pub(super) fn write_record(file: &Path, record: &DecisionRecord) -> Result<(), Ending> {

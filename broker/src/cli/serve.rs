@@ -11,10 +11,12 @@ use tracing::warn;
 use super::aside::tell;
 use super::market::{Market, keep_turning};
 use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
-use crate::config::Config;
-use crate::data_dir::Claim;
-use crate::spans::Spans;
-use crate::{http, ingest, start, tasks};
+use crate::flow::ingest;
+use crate::http;
+use crate::platform::config::Config;
+use crate::platform::data_dir::Claim;
+use crate::platform::spans::Spans;
+use crate::service::{start, tasks};
 
 /// Runs the service until Ctrl-C or SIGTERM; a second one drops what is under way.
 ///

@@ -9,7 +9,7 @@ use super::market::{keep_turning, start_quick};
 use super::serve::Stopped;
 use super::text::print_line;
 use super::{Ending, block_on};
-use crate::stop::Stop;
+use crate::platform::stop::Stop;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SimulatorCommand {

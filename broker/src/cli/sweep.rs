@@ -10,9 +10,9 @@ use super::database::open;
 use super::market::Market;
 use super::text::print_answer;
 use super::{DatabaseArgs, Ending, block_on};
-use crate::config::Config;
-use crate::start;
-use crate::sweep::{Orders, Unknown, sweep_with};
+use crate::flow::reconcile::{Orders, Unknown, sweep_with};
+use crate::platform::config::Config;
+use crate::service::start;
 
 /// Holds what runs at the providers against the leases once, and ends what no living lease stands
 /// behind.

@@ -16,10 +16,10 @@ use super::client::{NewProfile, parse_name};
 use super::database::open_or_make;
 use super::text::{print_line, print_text};
 use super::{DatabaseArgs, Ending, block_on};
-use crate::clock::{Clock as _, SystemClock};
-use crate::config::Config;
+use crate::flow::providers::is_known;
 use crate::http::api_keys::{NewSecret, default_scopes};
-use crate::providers::is_known;
+use crate::platform::clock::{Clock as _, SystemClock};
+use crate::platform::config::Config;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {

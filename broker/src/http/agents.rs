@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
 use super::error::ApiError;
-use crate::app::{AgentDelivery, Broker};
+use crate::platform::app::{AgentDelivery, Broker};
 
 /// The agent file in memory, once somebody has asked for it.
 #[derive(Default)]

@@ -18,8 +18,8 @@ use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::Query;
-use crate::app::Broker;
-use crate::providers;
+use crate::flow::providers;
+use crate::platform::app::Broker;
 
 pub use super::access::default_scopes;
 pub use super::credential::NewSecret;

@@ -12,9 +12,9 @@ use store::rechecks::LetGo;
 use super::access::ReadAttestations;
 use super::auth::{InProjects, May};
 use super::error::ApiError;
-use crate::app::Broker;
-use crate::reserve::{self, ReserveError};
-use crate::verify::read_document;
+use crate::flow::reserve::{self, ReserveError};
+use crate::flow::verify::read_document;
+use crate::platform::app::Broker;
 
 /// A signed result, and what it says.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

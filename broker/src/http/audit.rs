@@ -14,7 +14,7 @@ use super::access::ReadAudit;
 use super::auth::May;
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// Looks at an answer for what belongs into the log and is not there yet.
 pub(super) async fn watch<B>(response: &ServiceResponse<B>) {

@@ -26,8 +26,8 @@ use tracing::{info, warn};
 use super::access::{Grant, check_bound, default_scopes};
 use super::credential::{API_KEY_PREFIX, TokenRefusal, hash_api_key, read_token, token_kid};
 use super::error::ApiError;
-use crate::app::Broker;
-use crate::oidc::{Issuer, LoginRefusal};
+use crate::platform::app::Broker;
+use crate::platform::oidc::{Issuer, LoginRefusal};
 
 pub(crate) use may::{InProjects, May, OfProviders};
 

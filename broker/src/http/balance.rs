@@ -11,8 +11,8 @@ use super::access::ReadSpending;
 use super::auth::May;
 use super::error::ApiError;
 use super::query::{NoParameters, Query};
-use crate::app::Broker;
-use crate::spending::{self, Balance, BalanceError, BudgetStanding, HoursLeft, Standing};
+use crate::platform::app::Broker;
+use crate::tenant::spending::{self, Balance, BalanceError, BudgetStanding, HoursLeft, Standing};
 
 /// How a tenant or a project stands.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
 use super::error::ApiError;
-use crate::json_fault;
+use crate::platform::json_fault;
 
 /// The largest body that is read when nothing else is said. Units: bytes.
 const LIMIT_BYTES: usize = 256 * 1024;

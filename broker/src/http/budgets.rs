@@ -17,7 +17,7 @@ use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::page::{Cursors, Page, WhichPage};
 use super::query::{NoParameters, Query};
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// A budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

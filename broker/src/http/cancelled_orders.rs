@@ -12,7 +12,7 @@ use super::access::ReadAudit;
 use super::auth::May;
 use super::error::ApiError;
 use super::query::Query;
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// Which time.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

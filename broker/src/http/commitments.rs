@@ -18,8 +18,8 @@ use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::{NoParameters, Query};
-use crate::app::Broker;
-use crate::ingest::catch_up;
+use crate::flow::ingest::catch_up;
+use crate::platform::app::Broker;
 
 /// Capacity that is paid for, and what is left of it.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

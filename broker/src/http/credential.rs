@@ -14,7 +14,7 @@ use rand::RngCore as _;
 use serde::{Deserialize, Serialize};
 
 use super::access::Grant;
-use crate::keys::{KeyPair, TOKEN_LIFETIME};
+use crate::platform::keys::{KeyPair, TOKEN_LIFETIME};
 
 /// What every API key begins with.
 pub const API_KEY_PREFIX: &str = "gpb_";
@@ -168,6 +168,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use chrono::TimeDelta;
 
     fn pair(seed: u8) -> KeyPair {
         KeyPair::from_seed([seed; 32])

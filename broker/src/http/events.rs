@@ -14,8 +14,8 @@ use super::auth::{InProjects, May, Principal};
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use super::query::Query;
-use crate::app::Broker;
-use crate::reserve;
+use crate::flow::reserve;
+use crate::platform::app::Broker;
 
 /// The largest number that every JSON reader keeps exact.
 const MOST: u64 = (1 << 53) - 1;

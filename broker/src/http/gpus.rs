@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::error::ApiError;
 use super::page::{Cursors, Page, WhichPage, limit};
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// Lists the GPUs that the broker knows, with what is published of each.
 #[utoipa::path(

@@ -18,7 +18,7 @@ use tracing::warn;
 use super::audit::record;
 use super::auth::Principal;
 use super::error::ApiError;
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");

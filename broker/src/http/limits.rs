@@ -20,10 +20,10 @@ use ipnet::IpNet;
 use super::auth;
 use super::error::ApiError;
 use super::request;
-use crate::app::Broker;
-use crate::config::{LimitsConfig, QuotaConfig};
-use crate::hot::{Quota, RateCheck};
-use crate::metrics;
+use crate::platform::app::Broker;
+use crate::platform::config::{LimitsConfig, QuotaConfig};
+use crate::platform::coordination::{Quota, RateCheck};
+use crate::platform::metrics;
 
 /// The fields of a counted answer, each with what it says.
 pub(super) const FIELDS: [(&str, &str); 3] = [

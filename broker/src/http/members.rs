@@ -14,7 +14,7 @@ use super::auth::May;
 use super::error::ApiError;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::Query;
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// Somebody who may act for a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

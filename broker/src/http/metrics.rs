@@ -18,8 +18,8 @@ use secrecy::ExposeSecret as _;
 use super::access::allow;
 use super::auth::{self, bearer};
 use super::error::ApiError;
-use crate::app::Broker;
-use crate::metrics;
+use crate::platform::app::Broker;
+use crate::platform::metrics;
 
 /// The text format of Prometheus.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";

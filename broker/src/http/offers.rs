@@ -17,7 +17,7 @@ pub(crate) use list::list_offers;
 pub(crate) use pages::OfferPages;
 
 use super::error::ApiError;
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// An offer, and how far it can be relied on.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

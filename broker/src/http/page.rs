@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::ApiError;
-use crate::keys::Keys;
+use crate::platform::keys::Keys;
 
 /// Items of a page when nothing is said.
 const DEFAULT_LIMIT: u32 = 50;

@@ -16,9 +16,9 @@ use super::audit::record;
 use super::auth::{InProjects, May};
 use super::body::UnreadBody;
 use super::error::ApiError;
-use crate::app::Broker;
-use crate::decision::{ReplayError, StoredError};
-use crate::plan::{self, PlanError, PlanRecord};
+use crate::flow::decision::{ReplayError, StoredError};
+use crate::flow::plan::{self, PlanError, PlanRecord};
+use crate::platform::app::Broker;
 
 /// A plan: what was asked for, and what was found.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -175,7 +175,7 @@ mod tests {
     use actix_web::ResponseError as _;
 
     use super::*;
-    use crate::turns::TooMany;
+    use crate::platform::fair_queue::TooMany;
 
     #[test]
     fn whoever_comes_when_too_many_wait_is_told_when_to_come_again() {

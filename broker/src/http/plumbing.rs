@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::document::Document;
 use super::error::ApiError;
 use super::readiness::{LastLook, Readiness};
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// That the process lives.
 #[derive(Debug, Serialize, utoipa::ToSchema)]

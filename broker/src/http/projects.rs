@@ -15,7 +15,7 @@ use super::idempotency::{self, IdempotencyHeader, answer, completion};
 use super::names::check_name;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::Query;
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// A project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

@@ -18,7 +18,7 @@ use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::{NoParameters, Query};
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// An agreed price. The first price of an account that holds and means an offer counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

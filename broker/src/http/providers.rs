@@ -25,8 +25,8 @@ use super::access::ReadProviders;
 use super::auth::{May, OfProviders, Principal};
 use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
-use crate::app::Broker;
-use crate::providers::LinkError;
+use crate::flow::providers::LinkError;
+use crate::platform::app::Broker;
 
 pub(crate) use change::{add_provider, change_provider};
 pub(crate) use check::check_provider;

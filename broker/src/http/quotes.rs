@@ -17,8 +17,8 @@ use super::auth::{InProjects, May};
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
-use crate::app::Broker;
-use crate::quote::{self, QuoteError};
+use crate::flow::quote::{self, QuoteError};
+use crate::platform::app::Broker;
 
 /// So many nodes of one offer at a frozen rate.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

@@ -15,10 +15,10 @@ use store::catalog::Generation;
 use tokio::sync::Mutex;
 
 use super::providers::is_fresh;
-use crate::app::Broker;
-use crate::clock::Doubt;
-use crate::ingest::POLL;
-use crate::pulse::Life;
+use crate::flow::ingest::POLL;
+use crate::platform::app::Broker;
+use crate::platform::clock::Doubt;
+use crate::platform::heartbeat::Life;
 
 /// How far the snapshot may be behind the database. It follows each second.
 const SNAPSHOT_LIMIT: TimeDelta = TimeDelta::seconds(30);

@@ -12,8 +12,8 @@ use super::access::ReadSpending;
 use super::auth::{InProjects, May};
 use super::error::ApiError;
 use super::query::Query;
-use crate::app::Broker;
-use crate::report::{self, CostQuery, ReportError};
+use crate::flow::report::{self, CostQuery, ReportError};
+use crate::platform::app::Broker;
 
 /// In which form a report is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]

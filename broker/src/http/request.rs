@@ -21,7 +21,7 @@ use tracing::{Instrument as _, Span, debug, info_span};
 use super::error::{ApiError, PROBLEM_JSON};
 use super::unrouted::KnownPaths;
 use super::{audit, limits, metrics};
-use crate::spans;
+use crate::platform::spans;
 
 #[cfg(all(test, feature = "otel"))]
 mod traced;

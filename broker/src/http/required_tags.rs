@@ -13,7 +13,7 @@ use super::auth::May;
 use super::body::Body;
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// What is to be required from now on; what is left out stays.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]

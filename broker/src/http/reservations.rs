@@ -35,7 +35,7 @@ pub(crate) use show::show_reservation;
 
 use super::error::ApiError;
 use super::quotes::LineView;
-use crate::reserve::ReserveError;
+use crate::flow::reserve::ReserveError;
 
 /// What the tenant has asked for since, and a worker has still to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]

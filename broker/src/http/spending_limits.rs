@@ -15,7 +15,7 @@ use super::body::{Body, given};
 use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
 use super::query::Query;
-use crate::app::Broker;
+use crate::platform::app::Broker;
 
 /// The highest count that a limit names.
 const MOST: u32 = 1_000_000_000;

@@ -17,7 +17,7 @@ use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::names::check_name;
 use super::page::{Cursors, Page, WhichPage};
 use super::query::Query;
-use crate::app::Broker;
+use crate::platform::app::Broker;
 use openssh::PublicKey;
 
 /// A public SSH key.

@@ -9,8 +9,8 @@ use super::auth::Principal;
 use super::body::NoBody;
 use super::credential::sign_token;
 use super::error::ApiError;
-use crate::app::Broker;
-use crate::keys::TOKEN_LIFETIME;
+use crate::platform::app::Broker;
+use crate::platform::keys::TOKEN_LIFETIME;
 
 /// A token, good for fifteen minutes or until its key is revoked.
 // It holds a secret, so it has no debug form.

@@ -20,8 +20,8 @@ use verifier::http::{DIGEST_HEADER, KEY_HEADER, digest_of};
 use super::auth::Bearer;
 use super::body::{self, LateBody};
 use super::error::ApiError;
-use crate::app::Broker;
-use crate::verify::{self, StepRefusal};
+use crate::flow::verify::{self, StepRefusal};
+use crate::platform::app::Broker;
 
 /// The largest message of the first steps: what a node with 64 GPUs says of itself. Units: bytes.
 const SMALL_BYTES: usize = 64 << 10;

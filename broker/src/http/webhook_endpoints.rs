@@ -20,9 +20,9 @@ use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion, gone};
 use super::page::{Cursors, Page, WhichPage};
 use super::query::Query;
-use crate::app::Broker;
-use crate::webhooks::guard::check_url;
-use crate::webhooks::{self, WebhookSecret};
+use crate::platform::address_guard::check_url;
+use crate::platform::app::Broker;
+use crate::tenant::webhooks::{self, WebhookSecret};
 
 pub(crate) use deliveries::{list_webhook_deliveries, redeliver_webhook, test_webhook_endpoint};
 

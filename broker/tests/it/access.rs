@@ -60,7 +60,7 @@ pub(crate) async fn access(service: &Service, key: &Key, path: &str) -> Value {
 
 /// Looks at every node in use, as the prober does.
 pub(crate) async fn probe(service: &Service) -> (usize, usize) {
-    let round = broker::reach::probe_all(service.world.broker()).await;
+    let round = broker::flow::reach::probe_all(service.world.broker()).await;
     let round = round.expect("the database answers");
     (round.reached, round.failed)
 }

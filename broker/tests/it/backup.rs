@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use broker::simulation::WorldOptions;
+use broker::tools::simulation::WorldOptions;
 use chrono::{SecondsFormat, TimeDelta};
 use market::identity::Role;
 use market::ids::LeaseId;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use broker::simulation::World;
+use broker::tools::simulation::World;
 use chrono::TimeDelta;
 use futures_util::future::join_all;
 use market::lease::LeaseState;

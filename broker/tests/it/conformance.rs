@@ -6,7 +6,7 @@ use std::time::Duration;
 use adapters::conformance::{BrokenFront, ConformanceWorld, Outcome, run};
 use adapters::{Http, HttpConfig, registry};
 use async_trait::async_trait;
-use broker::clock::{Clock as _, ManualClock, SystemClock};
+use broker::platform::clock::{Clock as _, ManualClock, SystemClock};
 use chrono::{DateTime, TimeDelta, Utc};
 use secrecy::SecretString;
 use simulator::{Config, Fault, FaultKind, Front, NodeRunner, Operation, Provider, Simulator};

@@ -409,10 +409,10 @@ async fn a_rotated_signing_key_verifies_on_until_its_tokens_have_lapsed() {
     page.expect(200);
     let before = published().await;
     // Another process rotates.
-    let sealing = broker::start::sealing_key(broker.config(), broker.store()).await;
+    let sealing = broker::service::start::sealing_key(broker.config(), broker.store()).await;
     let sealing = sealing.expect("the sealing key");
     let purpose = store::signing_keys::KeyPurpose::Token;
-    let kid = broker::keys::rotate(broker.store(), &sealing, purpose, broker.now())
+    let kid = broker::platform::keys::rotate(broker.store(), &sealing, purpose, broker.now())
         .await
         .expect("rotated");
     assert_eq!(broker.keys().token().kid(), before[0], "not yet noticed");
@@ -448,13 +448,13 @@ async fn a_token_of_a_key_that_another_replica_made_has_the_keys_read_at_once() 
     let broker = service.world.broker();
     service.world.clock().advance(TimeDelta::seconds(61));
     service.with(&key).get("/v1/reservations").await.expect(200);
-    let sealing = broker::start::sealing_key(broker.config(), broker.store()).await;
+    let sealing = broker::service::start::sealing_key(broker.config(), broker.store()).await;
     let sealing = std::sync::Arc::new(sealing.expect("a key"));
     let purpose = store::signing_keys::KeyPurpose::Token;
-    broker::keys::rotate(broker.store(), &sealing, purpose, broker.now())
+    broker::platform::keys::rotate(broker.store(), &sealing, purpose, broker.now())
         .await
         .expect("rotated");
-    let replica = broker::keys::Keys::load(broker.store(), sealing, broker.now())
+    let replica = broker::platform::keys::Keys::load(broker.store(), sealing, broker.now())
         .await
         .expect("another replica");
     let claims = json!({

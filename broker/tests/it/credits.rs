@@ -1,6 +1,6 @@
 //! `/v1/credits`.
 
-use broker::books;
+use broker::tenant::books;
 use market::identity::Role;
 use serde_json::json;
 

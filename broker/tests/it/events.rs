@@ -1,6 +1,6 @@
 //! Events over HTTP: the list, the stream, and how a stream is taken up again.
 
-use broker::feed::STREAMS_PER_TENANT;
+use broker::tenant::event_streams::STREAMS_PER_TENANT;
 use chrono::TimeDelta;
 use market::event::EventType;
 use market::identity::Role;

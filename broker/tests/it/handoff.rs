@@ -1,6 +1,6 @@
 //! From the hand-off on, through the API alone: access, nodes, proof, extension, release, cost.
 
-use broker::simulation::WorldOptions;
+use broker::tools::simulation::WorldOptions;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Role;
 use market::ids::ProviderId;

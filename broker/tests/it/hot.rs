@@ -5,7 +5,9 @@ pub(crate) mod server;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use broker::hot::{HotState, InProcess, Patience, Quota, RateCheck, Redis, Topic, WakeUps};
+use broker::platform::coordination::{
+    HotState, InProcess, Patience, Quota, RateCheck, Redis, Topic, WakeUps,
+};
 use secrecy::SecretString;
 use tokio::time::timeout;
 use uuid::Uuid;

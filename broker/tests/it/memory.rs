@@ -1,6 +1,6 @@
 //! What the service answers from memory, and when it no longer does.
 
-use broker::ingest;
+use broker::flow::ingest;
 use chrono::TimeDelta;
 use market::identity::Role;
 use market::ids::ProviderId;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use broker::metrics::{METRICS, Metric};
+use broker::platform::metrics::{METRICS, Metric};
 use market::identity::Role;
 use secrecy::SecretString;
 use simulator::Provider;
@@ -256,7 +256,7 @@ async fn an_order_for_what_was_shown_and_is_not_there_is_counted_as_a_phantom() 
         .set_capacity(Provider::Lambda, "gpu_1x_a10", 0)
         .expect("it is sold");
     let before = scrape(&service).await;
-    let work = broker::fulfil::work_until_idle(service.world.broker()).await;
+    let work = broker::flow::fulfil::work_until_idle(service.world.broker()).await;
     work.expect("the database answers");
     let after = scrape(&service).await;
     let phantom = [

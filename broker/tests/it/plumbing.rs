@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use broker::background::Background;
-use broker::ingest::{catch_up, read_provider};
-use broker::simulation::WorldOptions;
+use broker::flow::ingest::{catch_up, read_provider};
+use broker::platform::background::Background;
+use broker::tools::simulation::WorldOptions;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! A policy on operators and certifications, over HTTP: what is on record decides, and is shown.
 
-use broker::config::ProviderConfig;
-use broker::simulation::WorldOptions;
+use broker::platform::config::ProviderConfig;
+use broker::tools::simulation::WorldOptions;
 use chrono::TimeDelta;
 use market::identity::Role;
 use market::provider_facts::ProviderFacts;

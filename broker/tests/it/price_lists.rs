@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use broker::ingest;
+use broker::flow::ingest;
 use chrono::{DateTime, Utc};
 use market::catalog::CatalogReading;
 use market::identity::Role;

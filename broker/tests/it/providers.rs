@@ -9,11 +9,12 @@ mod returned;
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::app::Broker;
-use broker::background::Background;
-use broker::simulation::{WorldOptions, simulated_links};
-use broker::tasks::poll_each;
-use broker::{ingest, start};
+use broker::flow::ingest;
+use broker::platform::app::Broker;
+use broker::platform::background::Background;
+use broker::service::start;
+use broker::service::tasks::poll_each;
+use broker::tools::simulation::{WorldOptions, simulated_links};
 use market::identity::Role;
 use market::ids::ProviderId;
 use serde_json::{Value, json};

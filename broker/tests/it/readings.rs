@@ -1,6 +1,6 @@
 //! Readings of catalogues: one odd record keeps back its own offers and no other.
 
-use broker::ingest;
+use broker::flow::ingest;
 use market::catalog::{CatalogReading, SkipReason, Skipped, Unread};
 use market::identity::Role;
 use market::ids::{OfferId, ProviderId};

@@ -3,8 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use broker::retention;
-use broker::verify::{StepRefusal, measure_together};
+use broker::flow::verify::{StepRefusal, measure_together};
+use broker::tenant::retention;
 
 use chrono::TimeDelta;
 use market::acceptance::AcceptanceRecord;

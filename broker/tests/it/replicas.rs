@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adapters::Adapter;
-use broker::app::Broker;
-use broker::background::Background;
-use broker::config::Config;
-use broker::provider_set::ProviderLink;
-use broker::reserve::{self, Particulars};
-use broker::simulation::{World, WorldOptions, Wrap, simulated_links};
-use broker::tasks;
-use broker::{ingest, plan, start, sweep};
+use broker::flow::reserve::{self, Particulars};
+use broker::flow::{ingest, plan, reconcile};
+use broker::platform::app::Broker;
+use broker::platform::background::Background;
+use broker::platform::config::Config;
+use broker::platform::provider_set::ProviderLink;
+use broker::service::start;
+use broker::service::tasks;
+use broker::tools::simulation::{World, WorldOptions, Wrap, simulated_links};
 use chrono::TimeDelta;
 use market::identity::Reach;
 use market::ids::{ProjectId, SshKeyId, TenantId};
@@ -150,7 +151,7 @@ fn supply(broker: &Broker) -> Background {
 
 fn sweeping(broker: &Broker) -> Background {
     let mut work = Background::of(broker);
-    work.add("sweep", sweep::keep_sweeping);
+    work.add("sweep", reconcile::keep_sweeping);
     work
 }
 

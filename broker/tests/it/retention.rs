@@ -1,7 +1,7 @@
 //! What is old is let go, and nobody misses it unknowingly.
 
-use broker::retention::{self, Pruned};
-use broker::webhooks;
+use broker::tenant::retention::{self, Pruned};
+use broker::tenant::webhooks;
 use chrono::TimeDelta;
 use market::event::EventType;
 use market::identity::Role;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 
-use broker::config::Config;
-use broker::data_dir;
 use broker::http::api_keys::{NewSecret, default_scopes};
-use broker::simulation::{World, WorldOptions};
+use broker::platform::config::Config;
+use broker::platform::data_dir;
+use broker::tools::simulation::{World, WorldOptions};
 use chrono::TimeDelta;
 use market::identity::{Projects, Role, Scopes};
 use market::ids::{ApiKeyId, ProjectId, ProviderId, TenantId};

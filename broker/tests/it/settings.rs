@@ -147,7 +147,7 @@ fn every_setting() -> Vec<Setting> {
     let mut structs = read("src/config.rs");
     structs.extend(read("src/config/provider.rs"));
     structs.extend(read("../market/src/provider_facts.rs"));
-    let defaults = broker::config::defaults();
+    let defaults = broker::platform::config::defaults();
     settings(&structs, &structs["Config"], "", &defaults)
 }
 

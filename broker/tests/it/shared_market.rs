@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use broker::clock::{Clock as _, ManualClock, SystemClock};
-use broker::simulation::SharedMarket;
+use broker::platform::clock::{Clock as _, ManualClock, SystemClock};
+use broker::tools::simulation::SharedMarket;
 use chrono::TimeDelta;
 use secrecy::SecretString;
 use simulator::{Config, Simulator};
@@ -26,7 +26,10 @@ async fn a_turned_clock_is_seen_soon_and_one_that_stands_still_stands_for_all() 
     let joined = SharedMarket::join(&market.control_url(), &credential).await;
     let joined = joined.expect("it may join");
     assert_eq!(joined.links.len(), 3);
-    assert_eq!(joined.clock.now(), broker::clock::Clock::now(&*clock));
+    assert_eq!(
+        joined.clock.now(),
+        broker::platform::clock::Clock::now(&*clock)
+    );
     let turned = clock.advance(TimeDelta::days(1));
     eventually("the turned clock", async || joined.clock.now() == turned).await;
     market.stop().await;

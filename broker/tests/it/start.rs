@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adapters::{Http, HttpConfig, registry};
-use broker::clock::SystemClock;
-use broker::config::{Config, ProviderConfig};
-use broker::provider_set::ProviderLink;
-use broker::start::{StartError, start};
+use broker::platform::clock::SystemClock;
+use broker::platform::config::{Config, ProviderConfig};
+use broker::platform::provider_set::ProviderLink;
+use broker::platform::start_error::StartError;
+use broker::service::start::start;
 use market::ids::ProviderId;
 use secrecy::SecretString;
 use store::Database;

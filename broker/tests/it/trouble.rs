@@ -9,7 +9,7 @@ use store::Store;
 use store::fixture::{Cut, TestDatabase, Wire};
 
 use crate::service::{Answer, Key, Service, orderable_demand, ssh_key, usual_world};
-use broker::simulation::WorldOptions;
+use broker::tools::simulation::WorldOptions;
 
 /// How long a key that nobody completed stands in the way, and a second.
 const TAKE_OVER_SECONDS: i64 = store::idempotency::TAKE_OVER_SECONDS + 1;

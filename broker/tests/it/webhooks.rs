@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use broker::stop::Stop;
-use broker::webhooks::guard::Lookup;
-use broker::webhooks::{self, Message, Post};
+use broker::platform::address_guard::Lookup;
+use broker::platform::stop::Stop;
+use broker::tenant::webhooks::{self, Message, Post};
 use chrono::{DateTime, TimeDelta};
 use market::identity::Role;
 use serde_json::{Value, json};

@@ -49,7 +49,9 @@ impl Modules {
     /// Errors: a file cannot be read, or is not Rust.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut modules = Self::default();
-        let folder = root.parent().context("the root of a crate lies in a folder")?;
+        let folder = root
+            .parent()
+            .context("the root of a crate lies in a folder")?;
         modules.read_file(folder, root, None)?;
         Ok(modules)
     }
@@ -149,7 +151,8 @@ impl Modules {
         let mut found = Vec::new();
         // Of a module and a function of one name, a path that goes on means the module.
         let is_module = |named: &&Named| matches!(named, Named::Module(_));
-        let only_modules = !rest.is_empty() && known.into_iter().flatten().any(|named| is_module(&named));
+        let only_modules =
+            !rest.is_empty() && known.into_iter().flatten().any(|named| is_module(&named));
         for named in known.into_iter().flatten() {
             match named {
                 Named::Item | Named::Import(_) if only_modules => {}

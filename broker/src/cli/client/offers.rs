@@ -20,7 +20,7 @@ use super::{Session, word};
 use crate::cli::Ending;
 use crate::cli::table::SPOT;
 use crate::cli::text::print_text;
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 /// Lists what is sold right now, the cheapest GPU-hour first. Needs no login.
 ///

@@ -9,7 +9,7 @@ use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
 use crate::cli::Ending;
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum ProjectsCommand {

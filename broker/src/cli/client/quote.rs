@@ -19,7 +19,7 @@ use super::sheet::{
 use super::{Session, plan, word};
 use crate::cli::Ending;
 use crate::cli::text::print_next;
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 /// Freezes the price of a plan's candidate until the quote lapses. Costs nothing.
 ///

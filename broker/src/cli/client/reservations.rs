@@ -12,7 +12,7 @@ use super::route::Route;
 use super::sheet::{NOTHING, age, cell, items, print_table_without, text, time};
 use crate::cli::Ending;
 use crate::cli::text::print_text;
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 /// The fewest digits of an id that are looked for.
 const FEWEST_DIGITS: usize = 4;

@@ -21,7 +21,7 @@ use crate::cli::Ending;
 use crate::cli::attestation::in_words;
 use crate::cli::colour::Colours;
 use crate::cli::text::{clean, print_line, print_text};
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 /// Shows a reservation, quote, plan, offer, or the signed result of a node.
 ///

@@ -14,7 +14,7 @@ use super::{Session, identity};
 use crate::cli::Ending;
 use crate::cli::input::read_text;
 use crate::cli::text::{print_answer, print_text};
-use crate::clock::{Clock as _, SystemClock};
+use crate::platform::clock::{Clock as _, SystemClock};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum SshKeysCommand {

@@ -13,12 +13,12 @@ use super::{AddArgs, CheckArgs, Desk, OneArgs, RotateArgs, cause, refused, unkno
 use crate::cli::Ending;
 use crate::cli::input::read_text;
 use crate::cli::text::{print_line, print_text};
-use crate::clock::{Clock as _, SystemClock};
-use crate::provider_set::ProviderLink;
-use crate::providers::{
+use crate::flow::providers::{
     self, CheckedProvider, LinkError, adapter_of, check, connect_entered, connect_row,
 };
-use crate::start;
+use crate::platform::clock::{Clock as _, SystemClock};
+use crate::platform::provider_set::ProviderLink;
+use crate::service::start;
 
 /// Reads a credential: all of the file but the white space around it.
 fn read_credential(file: &Path) -> Result<SecretString, Ending> {

@@ -9,8 +9,8 @@ use super::{Desk, FormArgs, OneArgs, QuarantineArgs};
 use crate::cli::Ending;
 use crate::cli::table::table;
 use crate::cli::text::print_line;
-use crate::clock::{Clock as _, SystemClock};
-use crate::providers;
+use crate::flow::providers;
+use crate::platform::clock::{Clock as _, SystemClock};
 
 pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
     let desk = Desk::open(form).await?;

@@ -13,11 +13,11 @@ use store::audit::{AuditNote, AuditOutcome, NewAuditEntry};
 use tracing::error;
 
 use super::refused::Refused;
-use crate::app::Broker;
 use crate::http::auth::{Principal, caller_of};
 use crate::http::document::Document;
 use crate::http::error::ApiError;
 use crate::http::{limits, request};
+use crate::platform::app::Broker;
 
 /// The longest target that is noted. Units: bytes.
 const MAX_TARGET: usize = 100;

@@ -21,12 +21,12 @@ use store::audit::{Actor, AuditOutcome, CredentialKind, NewAuditEntry};
 use tracing::error;
 
 use super::record::operation;
-use crate::app::Broker;
 use crate::http::auth::bearer;
 use crate::http::credential::{API_KEY_PREFIX, hash_api_key};
 use crate::http::error::ApiError;
 use crate::http::{limits, request};
-use crate::metrics;
+use crate::platform::app::Broker;
+use crate::platform::metrics;
 
 /// Entries of refused credentials that a replica writes in an hour: of keys of ours, and of all else.
 const MOST_AN_HOUR: usize = 200;

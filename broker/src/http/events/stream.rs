@@ -19,11 +19,11 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::MOST;
-use crate::app::Broker;
-use crate::feed::{Listener, Place, STREAMS_PER_TENANT};
 use crate::http::access::ReadEvents;
 use crate::http::auth::{self, InProjects, May};
 use crate::http::error::ApiError;
+use crate::platform::app::Broker;
+use crate::tenant::event_streams::{Listener, Place, STREAMS_PER_TENANT};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// How often the database is read when nobody rings.

@@ -16,9 +16,9 @@ use store::measures::{Behind, QueueDepth};
 use store::providers::Provider;
 use tracing::warn;
 
-use crate::app::Broker;
-use crate::metrics::seconds;
-use crate::metrics::table::{self, *};
+use crate::platform::app::Broker;
+use crate::platform::metrics::seconds;
+use crate::platform::metrics::table::{self, *};
 
 /// The gauges as Prometheus reads them. What the database does not say is left out.
 pub(super) async fn render(broker: &Broker) -> String {

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use store::offers::{HistoryFilter, OfferHistoryEntry};
 
 use super::too_large;
-use crate::app::Broker;
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
+use crate::platform::app::Broker;
 
 /// Which part of the history.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::IntoParams)]

@@ -16,9 +16,9 @@ use matcher::{OfferRef, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{OfferItem, OfferPages, item};
-use crate::app::Broker;
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
+use crate::platform::app::Broker;
 
 /// By what a list of offers is sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

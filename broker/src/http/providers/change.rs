@@ -9,15 +9,17 @@ use serde_json::Value;
 use store::providers::{Cause, Provider, ProviderChange};
 
 use super::{ProviderItem, Shown, find, is_configured};
-use crate::app::Broker;
-use crate::hot::Topic;
+use crate::flow::providers::{
+    self, adapter_of, check, check_base_url, connect_entered, connect_row,
+};
 use crate::http::access::WriteProviders;
 use crate::http::auth::May;
 use crate::http::body::{Body, given};
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
-use crate::provider_set::ProviderLink;
-use crate::providers::{self, adapter_of, check, check_base_url, connect_entered, connect_row};
+use crate::platform::app::Broker;
+use crate::platform::coordination::Topic;
+use crate::platform::provider_set::ProviderLink;
 
 /// A credential as it is sent. It has no debug form, and what it says is in no error.
 pub(super) struct GivenCredential(pub(super) SecretString);

@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use super::change::GivenCredential;
 use super::{find, unknown};
-use crate::app::Broker;
+use crate::flow::providers::{CheckedProvider, adapter_of, check, connect_entered};
 use crate::http::access::WriteProviders;
 use crate::http::auth::May;
 use crate::http::body::Body;
 use crate::http::error::ApiError;
-use crate::providers::{CheckedProvider, adapter_of, check, connect_entered};
+use crate::platform::app::Broker;
 
 /// What to check a provider with.
 #[derive(Deserialize, utoipa::ToSchema)]

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use store::providers::{Cause, Provider, ProviderChange};
 
 use super::{ProviderItem, QuarantineView, Shown, find};
-use crate::app::Broker;
-use crate::hot::Topic;
+use crate::flow::providers::quarantine;
 use crate::http::access::{ReadProviders, WriteProviders};
 use crate::http::auth::{May, OfProviders, Principal};
 use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
-use crate::providers::quarantine;
+use crate::platform::app::Broker;
+use crate::platform::coordination::Topic;
 
 /// What of a provider is not sold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

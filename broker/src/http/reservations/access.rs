@@ -7,13 +7,13 @@ use market::lease::LeaseState;
 use serde::Deserialize;
 use store::leases::Lease;
 
-use crate::app::Broker;
+use crate::flow::reach::{KnownNode, fingerprint, known_nodes};
+use crate::flow::reserve;
 use crate::http::access::ReadReservations;
 use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::reach::{KnownNode, fingerprint, known_nodes};
-use crate::reserve;
+use crate::platform::app::Broker;
 
 /// In which form the way to the nodes is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
@@ -98,7 +98,7 @@ fn nodes_of(lease: &Lease, known: Vec<KnownNode>) -> impl Iterator<Item = NodeAc
         .zip(shown)
         .map(|(node, (shown, known))| {
             let host_key = |key| {
-                let line = crate::reach::line_of(key);
+                let line = crate::flow::reach::line_of(key);
                 HostKey::at(&shown.host, shown.port, &line, fingerprint(key))
             };
             NodeAccess {

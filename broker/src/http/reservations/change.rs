@@ -10,14 +10,14 @@ use serde::Deserialize;
 use store::reservations::{Labels, Reservation};
 
 use super::ReservationView;
-use crate::app::Broker;
+use crate::flow::reserve;
 use crate::http::access::WriteReservations;
 use crate::http::auth::{InProjects, May, Principal};
 use crate::http::body::{Body, NoBody};
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::http::names::check_name;
-use crate::reserve;
+use crate::platform::app::Broker;
 
 fn render(row: &Reservation) -> store::idempotency::Answer {
     answer(StatusCode::OK, &ReservationView::from(row))

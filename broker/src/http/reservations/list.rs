@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use store::reservations::ReservationFilter;
 
 use super::{ReservationView, state_schema, state_words};
-use crate::app::Broker;
 use crate::http::access::ReadReservations;
 use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
 use crate::http::query::Query;
+use crate::platform::app::Broker;
 
 /// Which reservations.
 #[derive(Debug, Serialize, Deserialize, utoipa::IntoParams)]

@@ -15,13 +15,13 @@ use store::node_reports::Follows;
 use store::rechecks::Recheck;
 use store::verifications::KeptAttestation;
 
-use crate::app::Broker;
+use crate::flow::reserve;
 use crate::http::access::ReadReservations;
 use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, WhichPage, limit};
 use crate::http::query::Query;
-use crate::reserve;
+use crate::platform::app::Broker;
 
 /// One machine of a reservation.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

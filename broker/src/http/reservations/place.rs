@@ -11,13 +11,13 @@ use store::idempotency::Completion;
 use store::reservations::Reservation;
 
 use super::ReservationView;
-use crate::app::Broker;
+use crate::flow::reserve::{self, Particulars, ReserveError};
 use crate::http::access::WriteReservations;
 use crate::http::auth::{InProjects, May};
 use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
-use crate::reserve::{self, Particulars, ReserveError};
+use crate::platform::app::Broker;
 
 /// What to reserve: a quote, or a demand whose best candidate is quoted in the same call.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]

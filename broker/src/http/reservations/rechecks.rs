@@ -8,12 +8,12 @@ use serde::Serialize;
 use store::rechecks::NewPermit;
 
 use super::change::may_change;
-use crate::app::Broker;
 use crate::http::access::WriteReservations;
 use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion, gone};
-use crate::rechecks::{self as stage, EVERY_SECONDS, Permitted, RecheckError};
+use crate::platform::app::Broker;
+use crate::tenant::rechecks::{self as stage, EVERY_SECONDS, Permitted, RecheckError};
 
 /// What lets a node in use be looked at again.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

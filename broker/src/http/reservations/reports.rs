@@ -11,7 +11,7 @@ use serde_json::Value;
 use store::node_reports::{Follows, NodeReport};
 
 use super::change::may_change;
-use crate::app::Broker;
+use crate::flow::reserve;
 use crate::http::access::{ReadReservations, WriteReservations};
 use crate::http::auth::{InProjects, May};
 use crate::http::body::Body;
@@ -19,8 +19,8 @@ use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::http::page::{Cursors, Page, WhichPage, limit};
 use crate::http::query::Query;
-use crate::node_reports::{self as stage, ReportError, Reported};
-use crate::reserve;
+use crate::platform::app::Broker;
+use crate::tenant::node_reports::{self as stage, ReportError, Reported};
 
 /// The largest report: several times what the agent prints of a node with 64 GPUs. Units: bytes.
 const REPORT_BYTES: usize = 128 * 1024;

@@ -10,11 +10,11 @@ use store::leases::Lease;
 use store::reservations::Reservation;
 
 use super::ReservationView;
-use crate::app::Broker;
+use crate::flow::reserve;
 use crate::http::access::ReadReservations;
 use crate::http::auth::{InProjects, May};
 use crate::http::error::ApiError;
-use crate::reserve;
+use crate::platform::app::Broker;
 
 /// One thing at one provider that serves a reservation.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]

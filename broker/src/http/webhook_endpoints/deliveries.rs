@@ -9,7 +9,6 @@ use serde::Serialize;
 use store::webhooks::{Attempt, Delivery, DeliveryState};
 
 use super::unknown;
-use crate::app::Broker;
 use crate::http::access::WriteEvents;
 use crate::http::auth::May;
 use crate::http::body::NoBody;
@@ -17,6 +16,7 @@ use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::http::page::{Cursors, Page, WhichPage, limit};
 use crate::http::query::Query;
+use crate::platform::app::Broker;
 
 /// Where a delivery stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]

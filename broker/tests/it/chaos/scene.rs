@@ -7,8 +7,8 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use broker::simulation::WorldOptions;
-use broker::sweep;
+use broker::flow::reconcile;
+use broker::tools::simulation::WorldOptions;
 use futures_util::future::join_all;
 use market::identity::Role;
 use market::lease::LeaseState;
@@ -359,7 +359,7 @@ impl Scene {
                 );
             }
         }
-        let swept = sweep::sweep(world.broker()).await.expect("an answer");
+        let swept = reconcile::sweep(world.broker()).await.expect("an answer");
         assert_eq!((swept.unknown, swept.unreadable), (0, 0), "{swept:?}");
         assert_eq!(world.leaked_machines().await.expect("an answer"), 0);
         let checked = self.command(&["ledger", "check", "--json"]);

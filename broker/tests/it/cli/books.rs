@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use broker::start;
+use broker::service::start;
 use chrono::Utc;
 use market::credit::Credit;
 use market::ids::{ApiKeyId, CreditId, ProjectId, TenantId, TransactionId};
@@ -17,7 +17,7 @@ use super::Place;
 
 /// Runs something on the database that a command keeps here.
 fn on_database(dir: &Path, work: impl AsyncFnOnce(&Store)) {
-    let config = broker::config::Config::embedded(dir).expect("the defaults");
+    let config = broker::platform::config::Config::embedded(dir).expect("the defaults");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let store = start::open_store(&config).await.expect("opens");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use broker::clock::SystemClock;
+use broker::platform::clock::SystemClock;
 use serde_json::json;
 use simulator::{Config, Provider, Simulator};
 use store::settings::DatabaseMode;
@@ -18,7 +18,7 @@ async fn simulation(place: &Place) {
     let store = Store::connect(Database::Sqlite { path }).await;
     let store = store.expect("it opens");
     store.migrate_up().await.expect("a schema");
-    let now = broker::clock::Clock::now(&SystemClock);
+    let now = broker::platform::clock::Clock::now(&SystemClock);
     let settings = store.settings();
     let settled = settings.settle_mode(DatabaseMode::Simulation, now).await;
     settled.expect("settled");

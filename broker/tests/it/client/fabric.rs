@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use broker::simulation::WorldOptions;
+use broker::tools::simulation::WorldOptions;
 use market::identity::Role;
 use serde_json::{Value, json};
 use simulator::{Market, NodeRunner, Provider};

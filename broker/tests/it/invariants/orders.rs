@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use broker::{fulfil, sweep};
+use broker::flow::{fulfil, reconcile};
 use market::lease::LeaseState;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
@@ -114,7 +114,7 @@ async fn invariant_03_a_worker_whose_claim_ran_out_changes_nothing_any_more() {
         });
         worked.expect("the database answers");
         scene.line.unhook();
-        let swept = sweep::sweep(scene.broker()).await.expect("an answer");
+        let swept = reconcile::sweep(scene.broker()).await.expect("an answer");
         assert_eq!(swept.ended, 1, "the late machine of a lease that is over");
         scene.until(id, S::Active).await;
         scene.assert_sound().await;

@@ -1,11 +1,11 @@
 //! What may be sold: never more than there is (1), nothing without a price and nothing delisted on
 //! an empty list (9), whatever one provider does to itself (11).
 
-use broker::app::Broker;
-use broker::background::Background;
-use broker::reserve::{self, Particulars, ReserveError};
-use broker::tasks;
-use broker::{fulfil, ingest, plan};
+use broker::flow::reserve::{self, Particulars, ReserveError};
+use broker::flow::{fulfil, ingest, plan};
+use broker::platform::app::Broker;
+use broker::platform::background::Background;
+use broker::service::tasks;
 use market::identity::Reach;
 use market::ids::ReservationId;
 use market::lease::LeaseState;

@@ -1,8 +1,8 @@
 //! Machines that a provider does not show: when it is proved that they are gone, and what happens until
 //! then and if they come back.
 
-use broker::reach::probe_all;
-use broker::sweep::{Orders, Swept, sweep, sweep_with};
+use broker::flow::reach::probe_all;
+use broker::flow::reconcile::{Orders, Swept, sweep, sweep_with};
 use chrono::TimeDelta;
 use market::event::EventType;
 use market::ids::ReservationId;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use broker::verify::{self, StepRefusal};
+use broker::flow::verify::{self, StepRefusal};
 use chrono::{TimeDelta, Utc};
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::lease::{LeaseEvent, LeaseState};

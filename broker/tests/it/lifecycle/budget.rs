@@ -1,6 +1,6 @@
 //! A budget is spent: it is told, announced, and what runs is ended as its tenant would end it.
 
-use broker::spending::{self, Watched};
+use broker::tenant::spending::{self, Watched};
 use market::event::EventType;
 use market::ids::BudgetId;
 use market::money::Money;

@@ -1,8 +1,8 @@
 //! What the tenant asks for while workers are at it: cancel, release, confirm, extend; and what
 //! time does by itself: a hold lapses, a window ends.
 
-use broker::fulfil;
-use broker::reserve::{self, ReserveError};
+use broker::flow::fulfil;
+use broker::flow::reserve::{self, ReserveError};
 use chrono::TimeDelta;
 use market::ids::ReservationId;
 use market::lease::LeaseState;

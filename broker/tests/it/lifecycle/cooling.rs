@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use broker::cooling::CoolingDown;
-use broker::ingest;
-use broker::plan::{self, PlanRecord};
-use broker::quote::{self, QuoteError};
-use broker::reserve::{self, Particulars, ReserveError};
+use broker::flow::cooldown::CoolingDown;
+use broker::flow::ingest;
+use broker::flow::plan::{self, PlanRecord};
+use broker::flow::quote::{self, QuoteError};
+use broker::flow::reserve::{self, Particulars, ReserveError};
 use market::identity::Reach;
 use market::ids::{OfferId, ProviderId, ReservationId};
 use market::lease::LeaseState;
@@ -68,7 +68,8 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
     for_usual_database(async |store| {
         let mut scene = Scene::open(store).await;
         // Three reservations and their ends take longer than half an hour.
-        let patient = |config: &mut broker::config::Config| config.sales.cooldown_seconds = 7_200;
+        let patient =
+            |config: &mut broker::platform::config::Config| config.sales.cooldown_seconds = 7_200;
         scene.restart_as(patient, |_| true).await;
         let whose = Reach::whole(scene.tenant);
         let began = scene.broker().now();

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-use broker::{fulfil, sweep};
+use broker::flow::{fulfil, reconcile};
 use chrono::Datelike as _;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
@@ -184,7 +184,7 @@ async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
         scene.pass_seconds(CLAIM_RUNS_OUT_SECONDS);
         scene.read_providers().await;
         // Whatever is found by a row is not stray, also before a worker has come to it.
-        let swept = sweep::sweep(scene.broker())
+        let swept = reconcile::sweep(scene.broker())
             .await
             .expect("the database answers");
         assert_eq!((swept.unreadable, swept.foreign, swept.ended), (0, 0, 0));

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use broker::app::Broker;
-use broker::verify;
+use broker::flow::verify;
+use broker::platform::app::Broker;
 use chrono::{TimeDelta, Utc};
 use market::attestation::{FindingCode, Outcome};
 use market::verification::Step;

@@ -1,8 +1,8 @@
 //! How deeply the nodes of a reservation prove themselves: as its demand says, and never less than is
 //! demanded of all.
 
-use broker::plan::PlanError;
-use broker::reserve::ReserveError;
+use broker::flow::plan::PlanError;
+use broker::flow::reserve::ReserveError;
 use chrono::TimeDelta;
 use market::identity::Role;
 use market::reservation::{CloseReason, ReservationState};
@@ -50,7 +50,7 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
         }
 
         // Whoever runs the service demands more of all, and more still of whoever says nothing.
-        let stricter = |config: &mut broker::config::Config| {
+        let stricter = |config: &mut broker::platform::config::Config| {
             config.verifier.level = Level::Deep;
             config.verifier.least_level = Level::Standard;
             config.verifier.most_level = Level::Standard;
@@ -74,7 +74,7 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
         assert!(faults[0].detail.contains(words), "{faults:?}");
 
         // A seller of whom nobody knows anything yet has to prove more, whatever a demand says.
-        let wary = |config: &mut broker::config::Config| {
+        let wary = |config: &mut broker::platform::config::Config| {
             config.verifier.unproven_level = Some(Level::Deep);
         };
         scene.restart_as(wary, |_| true).await;
@@ -93,7 +93,7 @@ async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded(
         let mut scene = Scene::open(store).await;
         let id = scene.reserve(training(8)).await;
         assert_eq!(scene.reservation(id).await.verification, Level::Standard);
-        let wary = |config: &mut broker::config::Config| {
+        let wary = |config: &mut broker::platform::config::Config| {
             config.verifier.unproven_level = Some(Level::Deep);
         };
         scene.restart_as(wary, |_| true).await;

@@ -1,8 +1,8 @@
 //! Something in front of a provider that answers in its place: no machine is lost, bought or ended
 //! for what a front says, whatever it says and however long.
 
-use broker::reach::probe_all;
-use broker::sweep::sweep;
+use broker::flow::reach::probe_all;
+use broker::flow::reconcile::sweep;
 use market::ids::ReservationId;
 use market::reservation::ReservationState as S;
 use simulator::{Front, Provider};

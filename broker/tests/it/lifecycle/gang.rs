@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use broker::app::Broker;
-use broker::verify::measure_together;
+use broker::flow::verify::measure_together;
+use broker::platform::app::Broker;
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::ids::VerificationId;
 use market::lease::{LeaseEvent, LeaseState};

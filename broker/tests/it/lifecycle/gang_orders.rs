@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use broker::verify::{LeaseVerdict, measure_together, verdict_of};
+use broker::flow::verify::{LeaseVerdict, measure_together, verdict_of};
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};

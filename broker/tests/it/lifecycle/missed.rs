@@ -1,8 +1,8 @@
 //! What is done, charged and owed while a machine is not shown, and what is not done for that alone.
 
-use broker::fulfil;
-use broker::reach::probe_all;
-use broker::sweep::{Orders, sweep, sweep_with};
+use broker::flow::fulfil;
+use broker::flow::reach::probe_all;
+use broker::flow::reconcile::{Orders, sweep, sweep_with};
 use chrono::TimeDelta;
 use market::ids::{LeaseId, ReservationId};
 use market::lease::{LeaseEvent, LeaseState};
@@ -340,7 +340,7 @@ async fn a_returned_machine_stays_so_until_two_lists_lack_it_and_costs_until_its
         // What it cost since it was given up is on the bill and in the books.
         scene.assert_settled().await;
         let books = store.ledger().books().await.expect("the books");
-        assert_eq!(broker::books::differences(&books), Ok(Vec::new()));
+        assert_eq!(broker::tenant::books::differences(&books), Ok(Vec::new()));
         scene.close().await;
     })
     .await;

@@ -1,7 +1,7 @@
 //! What is on record of providers, from the plan to the end of a reservation.
 
-use broker::config::ProviderConfig;
-use broker::reserve::{self, ReserveError};
+use broker::flow::reserve::{self, ReserveError};
+use broker::platform::config::ProviderConfig;
 use chrono::{DateTime, Utc};
 use market::ids::ProviderId;
 use market::provider_facts::ProviderFacts;

@@ -82,7 +82,7 @@ async fn what_is_paid_for_costs_nothing_until_it_ends_and_the_books_balance() {
         assert_eq!(scene.balance(&Account::RevenueUsage).await, -usd);
         scene.assert_ended().await;
         let books = store.ledger().books().await.expect("the books");
-        assert_eq!(broker::books::differences(&books), Ok(Vec::new()));
+        assert_eq!(broker::tenant::books::differences(&books), Ok(Vec::new()));
         // The simulated provider knows of no contract and bills all of its time. Of that, what is
         // paid for is owed by nobody.
         let node = lines[0].offer.price_per_node_hour.to_decimal();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use broker::reserve;
+use broker::flow::reserve;
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::ReservationState as S;

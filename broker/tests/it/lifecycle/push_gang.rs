@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use broker::fulfil;
+use broker::flow::fulfil;
 use chrono::TimeDelta;
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use broker::app::Broker;
-use broker::verify::{self, StepRefusal};
+use broker::flow::verify::{self, StepRefusal};
+use broker::platform::app::Broker;
 use market::verification::{PROTOCOL, Step};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;

@@ -1,10 +1,10 @@
 //! Work that ends early, and a service that is told to stop: nothing stays parked, and the tasks of
 //! a replica go on after a panic.
 
-use broker::app::Broker;
-use broker::background::Background;
-use broker::fulfil;
-use broker::tasks;
+use broker::flow::fulfil;
+use broker::platform::app::Broker;
+use broker::platform::background::Background;
+use broker::service::tasks;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
@@ -125,7 +125,8 @@ async fn a_worker_told_to_stop_claims_nothing_more_and_lets_its_rounds_end() {
 async fn a_round_that_outlasts_the_drain_is_given_back_for_another_replica_at_once() {
     for_each_database(async |store| {
         let mut scene = Scene::open(store).await;
-        let no_time = |config: &mut broker::config::Config| config.server.drain_seconds = 0;
+        let no_time =
+            |config: &mut broker::platform::config::Config| config.server.drain_seconds = 0;
         scene.restart_as(no_time, |_| true).await;
         let (id, work) = at_work(&scene, Op::Request, Fate::HangAfter).await;
         work.stop().await;

@@ -1,6 +1,6 @@
 //! The sweep: what runs at the providers held against the rows, both ways.
 
-use broker::sweep::{Swept, sweep};
+use broker::flow::reconcile::{Swept, sweep};
 use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::order::{ClientToken, LeaseOrder};

@@ -1,6 +1,6 @@
 //! When what was reserved ends, and until when it is waited for.
 
-use broker::fulfil;
+use broker::flow::fulfil;
 use chrono::TimeDelta;
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;

@@ -9,7 +9,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpResponse, HttpServer, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use broker::config::{OidcAlgorithm, OidcConfig};
+use broker::platform::config::{OidcAlgorithm, OidcConfig};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use market::identity::Role;

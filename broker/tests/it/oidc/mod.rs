@@ -233,7 +233,7 @@ async fn no_confusion_of_algorithms_or_keys_gets_in() {
     }
     // An algorithm that the issuer is not configured for.
     let mut config = issuer.config();
-    config.algorithms = vec![broker::config::OidcAlgorithm::Es256];
+    config.algorithms = vec![broker::platform::config::OidcAlgorithm::Es256];
     let narrow = Service::start_configured(move |broker| {
         broker.limits.enabled = false;
         broker.oidc = vec![config.clone()];

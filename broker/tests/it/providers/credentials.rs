@@ -1,6 +1,6 @@
 //! Credentials of providers: tried before they are kept, taken over at once, and never shown.
 
-use broker::ingest;
+use broker::flow::ingest;
 use market::identity::Role;
 use serde_json::{Value, json};
 use simulator::Provider;
@@ -27,7 +27,7 @@ async fn a_change_of_credential_takes_over_on_every_replica_and_a_bad_one_change
             .all(|one| one == "first-credential")
     );
     // What each replica shows to the provider, once it has looked at the database.
-    let shown = async |replica: &broker::app::Broker| {
+    let shown = async |replica: &broker::platform::app::Broker| {
         ingest::catch_up(replica)
             .await
             .expect("the database answers");

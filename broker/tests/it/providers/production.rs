@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use broker::clock::{Clock as _, SystemClock};
-use broker::config::Config;
+use broker::flow::providers::{LinkError, connect_row, seal};
 use broker::http::{self, api_keys};
-use broker::providers::{LinkError, connect_row, seal};
-use broker::start::{self, start};
+use broker::platform::clock::{Clock as _, SystemClock};
+use broker::platform::config::Config;
+use broker::service::start::{self, start};
 use market::identity::{Projects, Role};
 use market::ids::{ApiKeyId, ProjectId, ProviderId, TenantId};
 use secrecy::SecretString;

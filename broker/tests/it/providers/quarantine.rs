@@ -1,6 +1,6 @@
 //! A provider in quarantine: nothing new is taken there, and everyone who asks is told why.
 
-use broker::ingest;
+use broker::flow::ingest;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Machines that were given up because nothing showed them, and run again.
 
-use broker::sweep::sweep;
+use broker::flow::reconcile::sweep;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::Value;

@@ -14,9 +14,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::background::Background;
-use broker::simulation::WorldOptions;
-use broker::{fulfil, ingest, keys, spending, sweep, webhooks};
+use broker::flow::{fulfil, ingest, reconcile};
+use broker::platform::background::Background;
+use broker::platform::keys;
+use broker::tenant::{spending, webhooks};
+use broker::tools::simulation::WorldOptions;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
@@ -341,7 +343,7 @@ impl Life {
                 Provider::ALL.len() - 1,
                 "{reply:?}: {failures:?}"
             );
-            let swept = sweep::sweep(self.service.world.broker()).await;
+            let swept = reconcile::sweep(self.service.world.broker()).await;
             swept.expect("the database answers");
             self.road.lead_astray(false);
             self.service.world.read_providers().await;

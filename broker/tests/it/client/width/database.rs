@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use broker::clock::{Clock, SystemClock};
+use broker::platform::clock::{Clock, SystemClock};
 use market::identity::Role;
 use simulator::{Config, Provider, Simulator};
 use store::settings::DatabaseMode;

@@ -1,7 +1,7 @@
 //! The secrets of the configuration and of the database, each a canary.
 
-use broker::config::{Config, OidcConfig, SecretsConfig};
-use broker::secrets::{CannotOpen, SealingKey};
+use broker::platform::config::{Config, OidcConfig, SecretsConfig};
+use broker::platform::secrets::{CannotOpen, SealingKey};
 use secrecy::SecretString;
 use store::audit::NewAuditEntry;
 use store::fixture::TestDatabase;

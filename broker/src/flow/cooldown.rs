@@ -1,0 +1,60 @@
+//! Offers that failed several times of late: they are not given to whom they failed until they have rested,
+//! nor to anybody where they failed several tenants.
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use market::cooling::rests_until;
+use market::ids::{OfferId, TenantId};
+use matcher::Cooling;
+use store::StoreError;
+
+use crate::platform::app::Broker;
+
+/// An offer that rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "offer {offer} failed several times of late and rests until {}; plan again",
+    until.to_rfc3339_opts(SecondsFormat::Secs, true)
+)]
+pub struct CoolingDown {
+    /// Which.
+    pub offer: OfferId,
+    /// When it may be had again.
+    pub until: DateTime<Utc>,
+}
+
+/// What rests just now for a tenant, and until when ([`rests_until`]).
+///
+/// Failures are counted in reservations, so that one that asks for more than there is rests nothing by
+/// itself, and until the hand-off, so that no tenant rests an offer by what it does to its own machines.
+/// Errors: the database's.
+pub(crate) async fn cooling_offers(
+    broker: &Broker,
+    tenant: TenantId,
+) -> Result<Cooling, StoreError> {
+    let (now, sales) = (broker.now(), &broker.config().sales);
+    let cooldown = TimeDelta::seconds(sales.cooldown_seconds.into());
+    let failures = (broker.store().attempts())
+        .early_failures_since(now - cooldown)
+        .await?;
+    let rests = failures.into_iter().filter_map(|(offer, failures)| {
+        let until = rests_until(&failures, tenant, cooldown)?;
+        (now < until).then_some((offer, until))
+    });
+    Ok(rests.collect())
+}
+
+/// The first of these offers that rests just now for a tenant.
+///
+/// Errors: the database's.
+pub(crate) async fn first_resting(
+    broker: &Broker,
+    tenant: TenantId,
+    offers: impl Iterator<Item = OfferId> + Send,
+) -> Result<Option<CoolingDown>, StoreError> {
+    let cooling = cooling_offers(broker, tenant).await?;
+    let mut resting = offers.filter_map(|offer| {
+        let until = *cooling.get(&offer)?;
+        Some(CoolingDown { offer, until })
+    });
+    Ok(resting.next())
+}

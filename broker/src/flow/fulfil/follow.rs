@@ -1,0 +1,242 @@
+//! What follows for a reservation from where its leases stand: orders, the hand-off, a fall, a
+//! repair, the end. What is decided is [`settle`]'s; here it is done and saved.
+
+use market::ids::LeaseId;
+use market::lease::{LeaseEvent, LeaseState};
+use market::reservation::{ReservationEvent, ReservationState};
+use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease, WindowEnd};
+use store::leases::Lease;
+use tracing::info;
+
+use super::round::Round;
+use super::settle::{self, Next, Standing};
+use super::watch::LOOK_AT_MISSING;
+use super::{FulfilError, replace};
+use crate::flow::reserve;
+use crate::platform::metrics;
+
+impl Round<'_> {
+    /// Does what follows for the reservation; says whether anything did.
+    pub(super) async fn follow(&mut self) -> Result<bool, FulfilError> {
+        if self.reservation.state == ReservationState::Confirmed {
+            self.request_leases().await?;
+            return Ok(true);
+        }
+        let standings: Vec<_> = self
+            .leases
+            .iter()
+            .map(|lease| Standing {
+                id: lease.id,
+                state: lease.state,
+                replaced: lease.replaced_by.is_some() || lease.given_up,
+                missing: lease.missing.is_some(),
+            })
+            .collect();
+        let next = settle::next(self.reservation.state, self.reservation.gang, &standings);
+        let now = self.now();
+        match next {
+            Next::Wait => {
+                let waits =
+                    |lease: &Lease| lease.state == LeaseState::Passed && lease.missing.is_some();
+                if self.leases.iter().any(waits) {
+                    self.look_in(LOOK_AT_MISSING);
+                }
+                return Ok(false);
+            }
+            Next::Fall { dismissed } => {
+                self.leave(&dismissed).await;
+                let reservation = self.step(ReservationEvent::LeaseFell)?;
+                let mut change = Change {
+                    reservation,
+                    ..Change::default()
+                };
+                self.dismiss(&dismissed, &mut change)?;
+                self.save(change).await?;
+                self.look_at_all(&dismissed).await?;
+            }
+            Next::Replace { fallen } => return replace::replace(self, &fallen).await,
+            Next::HandOver { passed } => self.hand_over(&passed).await?,
+            Next::Repaired { passed } => {
+                let mut change = Change {
+                    reservation: self.step(ReservationEvent::Repaired)?,
+                    ..Change::default()
+                };
+                self.deliver(&passed, &mut change)?;
+                self.save(change).await?;
+            }
+            Next::GiveUp => {
+                let mut change = Change {
+                    reservation: self.step(ReservationEvent::RepairImpossible)?,
+                    ..Change::default()
+                };
+                self.end_all(&mut change, now).await?;
+                self.save(change).await?;
+                self.look_at_every().await?;
+            }
+            Next::Close => {
+                let reservation = self.step(ReservationEvent::AllLeasesGone)?;
+                self.save(Change {
+                    reservation,
+                    holds_released: true,
+                    ..Change::default()
+                })
+                .await?;
+                info!(reservation.id = %self.reservation.id, "Closed {}", self.reservation.id);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lets the standing leases of a gang go with those that fell.
+    fn dismiss(&self, ids: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
+        let note = self.fell_with();
+        for lease in self.leases.iter().filter(|lease| ids.contains(&lease.id)) {
+            change.lease_updates.push(LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state.next(LeaseEvent::Unwanted)?,
+                facts: LeaseFacts {
+                    fall_reason: Some(LeaseEvent::Unwanted),
+                    fall_note: Some(note.clone()),
+                    ..LeaseFacts::default()
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// Which leases a gang falls with, in words: each says of itself why.
+    fn fell_with(&self) -> String {
+        let fell = |lease: &&Lease| !lease.state.is_standing() && lease.replaced_by.is_none();
+        let fallen = self.leases.iter().filter(fell);
+        let fallen: Vec<String> = fallen.map(|lease| lease.id.to_string()).collect();
+        match &fallen[..] {
+            [one] => format!("its gang fell with lease {one}"),
+            several => format!("its gang fell with leases {}", several.join(", ")),
+        }
+    }
+
+    /// The lease rows are saved, with the step to `provisioning`, before anyone is called.
+    async fn request_leases(&mut self) -> Result<(), FulfilError> {
+        let mut new_leases = Vec::new();
+        let mut node_base = 0;
+        for line in &self.reservation.lines {
+            for nodes in reserve::lease_sizes(self.broker, &line.offer, line.nodes) {
+                new_leases.push(NewLease {
+                    id: LeaseId::from_uuid(self.broker.new_uuid()),
+                    line: line.line,
+                    offer: line.offer.clone(),
+                    nodes,
+                    node_base,
+                    replaces: None,
+                });
+                node_base += nodes;
+            }
+        }
+        let reservation = self.step(ReservationEvent::LeasesRequested)?;
+        self.save(Change {
+            reservation,
+            new_leases,
+            holds_released: true,
+            ..Change::default()
+        })
+        .await?;
+        self.look_at_every().await
+    }
+
+    /// Two steps in two transactions: everything passed, then access is delivered.
+    ///
+    /// A window that ended since the round began ends it instead: nobody waits any more.
+    async fn hand_over(&mut self, passed: &[LeaseId]) -> Result<(), FulfilError> {
+        if self.window_has_ended() {
+            return self.take_up_wishes().await;
+        }
+        if self.reservation.state == ReservationState::Provisioning {
+            let reservation = self.step(ReservationEvent::AllPassed)?;
+            return self
+                .save(Change {
+                    reservation,
+                    ..Change::default()
+                })
+                .await;
+        }
+        let reservation = self.step(ReservationEvent::HandedOff)?;
+        let mut change = Change {
+            reservation,
+            window_end: self.end_of_window(),
+            ..Change::default()
+        };
+        self.deliver(passed, &mut change)?;
+        self.save(change).await?;
+        metrics::handed_off(&self.reservation, self.now());
+        info!(reservation.id = %self.reservation.id, "Handed off {}", self.reservation.id);
+        Ok(())
+    }
+
+    /// A duration counts from the hand-off, and what was a bound on waiting for it is none any more.
+    fn end_of_window(&self) -> WindowEnd {
+        let Some(window) = self.reservation.demand.shared().window else {
+            return WindowEnd::AsIs;
+        };
+        window
+            .end_from(self.now())
+            .map_or(WindowEnd::Open, WindowEnd::At)
+    }
+
+    /// From here on the tenant has the nodes, and is charged for them.
+    fn deliver(&self, passed: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
+        let now = self.now();
+        for lease in self
+            .leases
+            .iter()
+            .filter(|lease| passed.contains(&lease.id))
+        {
+            change.lease_updates.push(LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state.next(LeaseEvent::HandedOff)?,
+                facts: LeaseFacts {
+                    handed_off_at: Some(now),
+                    metered_to: Some(now),
+                    ..LeaseFacts::default()
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives up on replacements: a fleet goes on with what stands, anything else ends.
+    ///
+    /// A fleet that waits for other replacements takes its step when those are through.
+    pub(super) async fn exhausted(&mut self) -> Result<(), FulfilError> {
+        let repairing = self.reservation.state == ReservationState::Repairing;
+        let standing = || self.leases.iter().filter(|lease| lease.state.is_standing());
+        let mut change = Change::default();
+        if repairing && standing().next().is_some() {
+            if standing().all(|lease| lease.state == LeaseState::HandedOff) {
+                change.reservation = self.step(ReservationEvent::RepairGivenUp)?;
+            }
+            let fallen = self
+                .leases
+                .iter()
+                .filter(|l| !l.state.is_standing() && l.replaced_by.is_none());
+            change.lease_updates.extend(fallen.map(|lease| LeaseUpdate {
+                id: lease.id,
+                from: lease.state,
+                to: lease.state,
+                facts: LeaseFacts {
+                    given_up: true,
+                    ..LeaseFacts::default()
+                },
+            }));
+        } else {
+            change.reservation = self.step(match repairing {
+                true => ReservationEvent::RepairImpossible,
+                false => ReservationEvent::CandidatesExhausted,
+            })?;
+            self.end_all(&mut change, self.now()).await?;
+        }
+        self.save(change).await?;
+        self.look_at_every().await
+    }
+}

@@ -1,0 +1,357 @@
+//! The next candidate for leases that fell: the same hardware elsewhere, under the ceiling that
+//! was given beforehand. What it costs us more is ours to pay; the tenant's rate is frozen.
+
+use std::collections::{BTreeSet, HashMap};
+use std::iter;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::demand::{Ceiling, Counts, Demand, GpusDemand, Policy, Window};
+use market::fabric::FabricWanted;
+use market::gpu::GpuWanted;
+use market::ids::{LeaseId, OfferId, ProviderId};
+use market::lease::LeaseEvent;
+use market::money::{Money, Rate};
+use market::offer::{Offer, Terms};
+use market::quote::QuoteLine;
+use market::reservation::{ReservationEvent, ReservationState};
+use matcher::{Held, SearchOptions};
+use store::change::{Change, NewLease, ReservationMove};
+use store::leases::Lease;
+use store::reservations::Reservation;
+use store::{Conflict, StoreError};
+use tracing::info;
+
+use super::FulfilError;
+use super::round::Round;
+use crate::flow::cooldown::cooling_offers;
+use crate::flow::{absence, reserve, verify};
+use crate::platform::app::Broker;
+use crate::platform::metrics;
+
+/// Without a ceiling, a replacement may cost us so much more than the tenant pays. Units: percent.
+const DEARER_BY_PERCENT: i64 = 50;
+/// How often one offer may fail one fleet before it is left alone. A gang leaves it at once.
+const FALLS_OF_A_FLEET: usize = 2;
+/// When to look again for a candidate while a provider has not been read.
+const LOOK_FOR_NEWS: TimeDelta = TimeDelta::minutes(1);
+/// Candidates that are tried in turn when they are taken or closed meanwhile.
+const CANDIDATES: usize = 50;
+
+/// Takes the next candidate in the place of the fallen leases, waits for news of the market, or
+/// gives up; says whether anything was done.
+///
+/// A gang is replaced as a whole, in one offer; a fleet lease by lease.
+pub(super) async fn replace(
+    round: &mut Round<'_>,
+    fallen: &[LeaseId],
+) -> Result<bool, FulfilError> {
+    let fallen: Vec<Lease> = round
+        .leases
+        .iter()
+        .filter(|lease| fallen.contains(&lease.id))
+        .cloned()
+        .collect();
+    let groups: Vec<Vec<Lease>> = if round.reservation.gang {
+        vec![fallen]
+    } else {
+        fallen.into_iter().map(|lease| vec![lease]).collect()
+    };
+    let last = groups.len();
+    let troubled = absence::troubled(round.broker).await?;
+    for (number, group) in (1..).zip(&groups) {
+        // The reservation takes its step with the last group: only then nothing is missing.
+        let step = (number == last).then_some(ReservationEvent::NextTaken);
+        if replace_group(round, group, step, &troubled).await? {
+            continue;
+        }
+        if may_hear_more(round, group, &troubled) {
+            round.look_in(LOOK_FOR_NEWS);
+            return Ok(false);
+        }
+        round.exhausted().await?;
+        return Ok(true);
+    }
+    round.look_at_every().await?;
+    Ok(true)
+}
+
+/// Whether a provider has not been read for longer than its offers are good for, or is in trouble: then
+/// nothing found does not mean that there is nothing. Waited for only so long after the fall.
+fn may_hear_more(round: &Round<'_>, group: &[Lease], troubled: &BTreeSet<ProviderId>) -> bool {
+    let (broker, now) = (round.broker, round.now());
+    let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
+    // A provider that is out of reach never says that its lease is gone: the fall counts.
+    let fell_lately = group.iter().all(|lease| {
+        lease
+            .fell_at
+            .or(lease.gone_at)
+            .is_some_and(|at| now - at < cooldown)
+    });
+    let snapshot = broker.snapshot();
+    fell_lately
+        && snapshot
+            .offers()
+            .filter(|offer| offer.orderable())
+            .any(|offer| offer.is_stale(now) || troubled.contains(offer.provider()))
+}
+
+/// Saves new leases for a group of fallen ones; says whether a candidate was found.
+async fn replace_group(
+    round: &mut Round<'_>,
+    group: &[Lease],
+    step: Option<ReservationEvent>,
+    troubled: &BTreeSet<ProviderId>,
+) -> Result<bool, FulfilError> {
+    let Some(line) = group.first().and_then(|lease| {
+        round
+            .reservation
+            .lines
+            .iter()
+            .find(|line| line.line == lease.line)
+            .cloned()
+    }) else {
+        return Ok(false);
+    };
+    let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
+    for offer in next_offers(round, &line, group).await? {
+        // Nothing could be ordered there, or nothing should.
+        let provider = &offer.provider;
+        if round.broker.provider(provider).is_none() || troubled.contains(provider) {
+            continue;
+        }
+        let new_leases = stand_ins(round.broker, group, &offer);
+        let from = round.reservation.state;
+        let reservation = match (from, step) {
+            // A repair keeps its state until the new lease has passed.
+            (ReservationState::Repairing, _) | (_, None) => None,
+            (_, Some(event)) => Some(ReservationMove {
+                from,
+                to: from.next(event)?,
+            }),
+        };
+        let change = Change {
+            reservation,
+            new_leases,
+            ..Change::default()
+        };
+        match round.save(change).await {
+            Ok(()) => {
+                metrics::leases_replaced(group);
+                info!(
+                    reservation.id = %round.reservation.id, offer.id = %offer.offer_id,
+                    provider.id = %offer.provider, nodes,
+                    "Took the next candidate: {} at {}", offer.sku, offer.provider
+                );
+                return Ok(true);
+            }
+            // Its capacity was taken, or its provider closed, since the market was looked at.
+            Err(FulfilError::Store(
+                StoreError::OutOfStock { .. }
+                | StoreError::Conflict(
+                    Conflict::ProviderDisabled { .. } | Conflict::ProviderQuarantined { .. },
+                ),
+            )) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// New leases for fallen ones: where the next provider sells nodes one by one, one fallen lease has
+/// several of them, and the first stands for it.
+fn stand_ins(broker: &Broker, group: &[Lease], offer: &Offer) -> Vec<NewLease> {
+    let mut new_leases = Vec::new();
+    for fallen in group {
+        let mut node_base = fallen.node_base;
+        for nodes in reserve::lease_sizes(broker, offer, fallen.nodes) {
+            new_leases.push(NewLease {
+                id: LeaseId::from_uuid(broker.new_uuid()),
+                line: fallen.line,
+                offer: offer.clone(),
+                nodes,
+                node_base,
+                replaces: (node_base == fallen.node_base).then_some(fallen.id),
+            });
+            node_base += nodes;
+        }
+    }
+    new_leases
+}
+
+/// Offers of the same hardware that may stand in for a line, best first.
+async fn next_offers(
+    round: &Round<'_>,
+    line: &QuoteLine,
+    group: &[Lease],
+) -> Result<Vec<Offer>, FulfilError> {
+    let nodes = group.iter().map(|lease| lease.nodes).sum();
+    let (Some(gpu), Some(count)) = (line.offer.gpu.known(), line.offer.gpus.as_whole()) else {
+        return Ok(Vec::new());
+    };
+    let shared = round.reservation.demand.shared();
+    let gang = round.reservation.gang;
+    let demand = Demand::Gpus(GpusDemand {
+        gpu: GpuWanted::Exactly(gpu).into(),
+        count: Counts::exactly(count),
+        nodes,
+        // What stands in for a gang is joined just as that was: see `serves_a_gang`.
+        fabric: (gang && line.offer.internode.is_rdma()).then_some(FabricWanted::Rdma),
+        spot: line.offer.terms == Terms::Spot,
+        gpu_memory_gib: shared.gpu_memory_gib,
+        host_memory_gib: shared.host_memory_gib,
+        vcpus: shared.vcpus,
+        window: Some(Window {
+            end: wanted_until(&round.reservation),
+            ..Window::default()
+        }),
+        ceiling: Some(ceiling(round, line, group)),
+        places: shared.places.cloned(),
+        tenancy: shared.tenancy.map(<[_]>::to_vec),
+        policy: shared.policy.map(|policy| Policy {
+            allow_ethernet: None,
+            ..policy.clone()
+        }),
+        verification: None,
+        tags: std::collections::BTreeMap::new(),
+    });
+    let level = round.reservation.verification;
+    let unproven = round.broker.config().verifier.unproven_level;
+    let options = SearchOptions {
+        // The cheapest may all be of sellers of whom more is demanded.
+        limit: match unproven.is_some_and(|least| least > level) {
+            true => usize::MAX,
+            false => CANDIDATES,
+        },
+        orderable_only: true,
+        cooling: Arc::new(cooling_offers(round.broker, round.reservation.tenant_id).await?),
+        ..SearchOptions::default()
+    };
+    let (broker, now) = (round.broker, round.broker.now());
+    // Our own other leases must not stand in the way, so the store alone judges what is left.
+    let held = Held::new();
+    let Ok(plan) = matcher::search(&broker.snapshot(), &demand, &held, now, &options) else {
+        return Ok(Vec::new());
+    };
+    let failed = failed_here(round);
+    let offers = plan
+        .candidates
+        .into_iter()
+        .flat_map(|candidate| candidate.lines);
+    let offers = offers
+        .map(|candidate| candidate.offer.clone())
+        .filter(|offer| !failed.contains(&offer.offer_id))
+        .filter(|offer| !gang || serves_a_gang(broker, offer, &line.offer, group))
+        .filter(|offer| lasts_long_enough(round, offer));
+    let mut proved = Vec::new();
+    for offer in offers {
+        // Its nodes prove themselves as deeply as was settled for the reservation, and no deeper.
+        if verify::level_at(broker, level, iter::once(&offer)).await? <= level {
+            proved.push(offer);
+        }
+    }
+    proved.truncate(CANDIDATES);
+    Ok(proved)
+}
+
+/// Whether a provider is what the policy asks for until the demand's own deadline, where its window is open;
+/// else until the reservation ends or the hand-off is no longer waited for.
+fn lasts_long_enough(round: &Round<'_>, offer: &Offer) -> bool {
+    let demand = &round.reservation.demand;
+    let policy = demand.shared().policy;
+    let until = demand.deadline().or(round.reservation.window_end);
+    let (Some(policy), Some(until)) = (policy, until) else {
+        return true;
+    };
+    let until = until.max(round.now());
+    let facts = round.broker.config().facts_of(&offer.provider);
+    policy.check_facts(Some(&facts), until).is_ok()
+}
+
+/// When what stands in for a fallen lease is to end, at the latest: so long its provider must be what
+/// the policy asks for. Before the hand-off the window of the reservation is that of waiting for it.
+fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
+    let given_up_or_ends = reservation.window_end?;
+    match reservation.state {
+        ReservationState::Repairing => Some(given_up_or_ends),
+        _ => (reservation.demand.shared().window)
+            .and_then(|window| window.end_from(given_up_or_ends)),
+    }
+}
+
+/// Whether an offer joins its nodes as the one that fell did, in no more rentals than fell.
+fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, group: &[Lease]) -> bool {
+    let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
+    let as_joined = nodes == 1 || offer.internode == sold.internode;
+    let as_few = stand_ins(broker, group, offer).len() <= group.len();
+    as_joined && as_few && offer.tenancy == sold.tenancy
+}
+
+/// What a replacement may cost us: every limb of the tenant's ceiling, and a bound of our own per
+/// GPU-hour where the tenant gave none. What the tenant pays is the quoted rate in any case.
+fn ceiling(round: &Round<'_>, line: &QuoteLine, group: &[Lease]) -> Ceiling {
+    let quoted = line.rate.money_per_gpu_hour();
+    let ours = quoted.units() / 100 * (100 + DEARER_BY_PERCENT);
+    let ours = Rate::per_gpu_hour(Money::from_units(ours, quoted.currency()));
+    let given = round.reservation.ceiling.clone().unwrap_or_default();
+    let lines = &round.reservation.lines;
+    Ceiling {
+        usd_per_gpu_hour: Some(given.usd_per_gpu_hour.unwrap_or(ours)),
+        usd_per_hour: given
+            .usd_per_hour
+            .map(|limit| left_of(limit, &round.leases, group, lines)),
+    }
+}
+
+/// What a ceiling on everything leaves for the replacement of a group: the limit less what the
+/// other leases cost an hour.
+///
+/// Those that stand count at the rates of their own offers; those that are still to be replaced
+/// at the quoted one, so that the first replacement does not take what the next one needs.
+fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine]) -> Money {
+    let quoted = |lease: &Lease| {
+        let line = lines.iter().find(|line| line.line == lease.line);
+        line.map(|line| line.rate)
+    };
+    let rate = |lease: &Lease| match (lease.state.is_standing(), lease.replaced_by, lease.given_up)
+    {
+        (true, ..) => lease.offer.rate().ok(),
+        (false, None, false) => quoted(lease),
+        _ => None,
+    };
+    let others = leases
+        .iter()
+        .filter(|lease| !group.iter().any(|fallen| fallen.id == lease.id));
+    let taken: i128 = others
+        .filter_map(|lease| {
+            let gpus = lease.offer.gpus.as_whole()? * lease.nodes;
+            Some(i128::from(rate(lease)?.money_per_gpu_hour().units()) * i128::from(gpus))
+        })
+        .sum();
+    // Between nothing and the limit, so it is a sum of money.
+    let left = (i128::from(limit.units()) - taken).max(0) as i64;
+    Money::from_units(left, limit.currency())
+}
+
+/// Offers that failed this reservation too often. What rests is in no plan.
+fn failed_here(round: &Round<'_>) -> Vec<OfferId> {
+    let mut here: HashMap<OfferId, usize> = HashMap::new();
+    // An order of which nothing was made says nothing against the offer: it may be we who failed.
+    let never_was = |lease: &&Lease| {
+        lease.fall_reason == Some(LeaseEvent::NotFound) && lease.started_at.is_none()
+    };
+    let fell = round
+        .leases
+        .iter()
+        .filter(|lease| lease.fall_reason.is_some());
+    for lease in fell.filter(|lease| !never_was(lease)) {
+        *here.entry(lease.offer.offer_id).or_default() += 1;
+    }
+    let most = if round.reservation.gang {
+        1
+    } else {
+        FALLS_OF_A_FLEET
+    };
+    let here = here.into_iter().filter(|(_, falls)| *falls >= most);
+    here.map(|(offer, _)| offer).collect()
+}

@@ -1,0 +1,367 @@
+//! Leases that the provider accepted: coming up, proving themselves, in use, and being ended.
+
+use adapters::{AdapterError, Release};
+use chrono::{DateTime, TimeDelta, Utc};
+use market::lease::LeaseEvent;
+use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
+use store::StoreError;
+use store::leases::{Lease, Missing};
+use tracing::{error, warn};
+
+use super::compare::mismatch;
+use super::learned::{Learned, is_silence};
+use super::order::as_ordered;
+use crate::flow::absence::{self, Absence};
+use crate::flow::reach;
+use crate::flow::verify::push::is_pushed;
+use crate::flow::verify::{self, LeaseVerdict, StepRefusal};
+use crate::platform::app::Broker;
+use crate::platform::provider_set::ProviderLink;
+
+/// When to look again at a machine that is coming up or going away.
+const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(15);
+/// When to look again at a machine that the provider does not show, and at a provider in trouble.
+pub(super) const LOOK_AT_MISSING: TimeDelta = TimeDelta::seconds(30);
+/// For how long at most a machine that is coming up is waited for because it is missing: longer than any
+/// proof by lists takes. Lists of another account never come to one.
+const MOST_UNDECIDED: TimeDelta = TimeDelta::minutes(20);
+/// When to look again at nodes that are proving themselves; each finished report nudges as well.
+const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
+/// When to look again at a machine in use: how much use goes uncharged when it is lost.
+const LOOK_AT_USE: TimeDelta = TimeDelta::minutes(5);
+
+/// What the provider shows of a lease it accepted: `Err` is what was learnt instead.
+async fn read(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Result<ProviderLease, Learned> {
+    let seen = match link.adapter.read_lease(&link.http, id).await {
+        Ok(Some(seen)) => seen,
+        // What cannot be read proves nothing either, and what its list says counts all the same.
+        Ok(None) | Err(AdapterError::Unreadable { .. }) => miss(broker, link, lease).await?,
+        Err(error) => {
+            return Err(Learned {
+                silent: is_silence(&error),
+                note: Some(error.to_string()),
+                ..Learned::nothing(LOOK_AT_CHANGE)
+            });
+        }
+    };
+    match seen.state {
+        ProviderLeaseState::Ending | ProviderLeaseState::Gone => {
+            let note = format!("the provider ended it: {}", seen.raw_status);
+            Err(Learned {
+                price_per_node_hour: seen.price_per_node_hour,
+                ..Learned::because(LeaseEvent::Lost, note)
+            })
+        }
+        _ => Ok(seen),
+    }
+}
+
+/// A lease that the provider did not show by its id: what its list shows, or what was learnt instead. Its
+/// use is proved by its nodes alone meanwhile.
+async fn miss(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+) -> Result<ProviderLease, Learned> {
+    let known_since = lease.accepted_at.unwrap_or(lease.requested_at);
+    let judged = absence::judge(broker, link, lease, known_since, false).await;
+    let used_until = reach::seen_until(broker, lease).await;
+    let (judged, used_until) = match (judged, used_until) {
+        (Ok(judged), Ok(used_until)) => (judged, used_until),
+        (Err(error), _) | (_, Err(error)) => return Err(unread(&error)),
+    };
+    let learned = match judged {
+        Absence::Listed(machine) => return Ok(machine),
+        Absence::Proved(words) => Learned::because(LeaseEvent::Vanished, words),
+        Absence::Open {
+            missing,
+            words,
+            silent,
+        } => Learned {
+            missing,
+            silent,
+            note: Some(words),
+            ..Learned::nothing(LOOK_AT_MISSING)
+        },
+    };
+    Err(Learned {
+        used_until,
+        ..learned
+    })
+}
+
+/// A machine that is coming up.
+pub(super) async fn booting(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    let overdue = has_passed(
+        broker,
+        lease.accepted_at,
+        broker.config().verifier.boot_seconds,
+    );
+    let seen = match read(broker, link, lease, id).await {
+        Ok(seen) => seen,
+        // Whether it is gone is decided by the lists: by itself that says nothing of how it boots.
+        Err(learned) if is_undecided(broker, &learned) => return learned,
+        // A provider that cannot be read does not hold a reservation up for ever.
+        Err(learned) if learned.event.is_none() && overdue => {
+            return Learned::because(LeaseEvent::BootFailed, "it was not seen to come up in time");
+        }
+        Err(learned) => return learned,
+    };
+    Learned {
+        price_per_node_hour: seen.price_per_node_hour,
+        ..coming_up(lease, seen, overdue)
+    }
+    .shown_by(link)
+}
+
+/// Whether a machine is missing, and it may still come out whether it is gone.
+fn is_undecided(broker: &Broker, learned: &Learned) -> bool {
+    let lasts = |missing: Missing| broker.now() - missing.since < MOST_UNDECIDED;
+    learned.event.is_none() && learned.missing.is_some_and(lasts)
+}
+
+/// What follows from how a machine that is coming up was seen.
+fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
+    // The answer to an order may say little; what the provider lists must still be what was ordered.
+    if let Some(words) = mismatch(&as_ordered(lease), &seen) {
+        return Learned::because(LeaseEvent::BootFailed, words);
+    }
+    let all_up = usize::try_from(lease.nodes).is_ok_and(|nodes| seen.nodes.len() == nodes);
+    match seen.state {
+        ProviderLeaseState::Failed => {
+            let note = format!("the provider says `{}`", seen.raw_status);
+            Learned::because(LeaseEvent::BootFailed, note)
+        }
+        ProviderLeaseState::Running if all_up => Learned {
+            provider_nodes: Some(seen.nodes),
+            ..Learned::event(LeaseEvent::NodesUp)
+        },
+        _ if overdue => Learned::because(LeaseEvent::BootFailed, "it did not come up in time"),
+        _ => Learned::nothing(LOOK_AT_CHANGE),
+    }
+}
+
+/// Nodes that are proving themselves.
+pub(super) async fn verifying(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    let verdict = match verify::verdict_of(broker, lease).await {
+        // Nodes that we logged in to are left first, with nothing of ours on them.
+        Ok(LeaseVerdict::Passed) if !is_pushed(link.adapter.profile()) => {
+            return Learned::event(LeaseEvent::Passed);
+        }
+        Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
+        Ok(LeaseVerdict::Inconclusive(words)) => {
+            return Learned::because(LeaseEvent::TimedOut, words);
+        }
+        Ok(verdict) => verdict,
+        Err(error) => return unread(&error),
+    };
+    match is_out_of_time(broker, lease, &verdict).await {
+        Ok(true) => {
+            let note = "its nodes did not prove themselves in time";
+            return out_of_time(broker, lease, note.to_owned()).await;
+        }
+        Ok(false) => {}
+        Err(error) => return unread(&error),
+    }
+    match read(broker, link, lease, id).await {
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
+            LeaseEvent::Lost,
+            format!("the provider says `{}`", seen.raw_status),
+        ),
+        Ok(_) => Learned::nothing(LOOK_AT_PROOF).shown_by(link),
+        Err(learned) => learned,
+    }
+}
+
+/// Whether the time of a lease is over, as far as it has come: one that has passed may still have to be left,
+/// for which it has as long as the last order of its gang.
+///
+/// Errors: the database's.
+pub(super) async fn is_out_of_time(
+    broker: &Broker,
+    lease: &Lease,
+    verdict: &LeaseVerdict,
+) -> Result<bool, StoreError> {
+    let until = match verdict {
+        LeaseVerdict::Open { until } => *until,
+        LeaseVerdict::Passed => verify::Orders::read(broker, lease).await?.until(),
+        LeaseVerdict::Failed(_) | LeaseVerdict::Inconclusive(_) => None,
+    };
+    Ok(until.is_some_and(|until| broker.now() >= until))
+}
+
+/// What is known of the proof could not be read: it is looked at again.
+pub(super) fn unread(error: &dyn std::error::Error) -> Learned {
+    Learned {
+        note: Some(error.to_string()),
+        ..Learned::nothing(LOOK_AT_PROOF)
+    }
+}
+
+/// Nodes that did not prove themselves in time. Where they were being measured together, whoever kept the
+/// others waiting is late, and the next look finds it. One that failed what it answered before it fell
+/// silent has failed, and was not only late.
+pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) -> Learned {
+    match verify::give_up(broker, lease).await {
+        Ok(true) => return Learned::nothing(TimeDelta::zero()),
+        Ok(false) => {}
+        Err(StepRefusal::Store(error)) => return unread(&error),
+        Err(error) => {
+            // What cannot be read now will not be later; the machines are not paid for meanwhile.
+            warn!(
+                lease.id = %lease.id, error = %crate::chain(&error),
+                "What the nodes of lease {} measured together cannot be read", lease.id
+            );
+        }
+    }
+    match verify::judge_silent(broker, lease).await {
+        Ok(Some(silence)) if silence.has_failed => {
+            Learned::because(LeaseEvent::Failed, silence.words)
+        }
+        Ok(Some(silence)) => {
+            Learned::because(LeaseEvent::TimedOut, format!("{note}; {}", silence.words))
+        }
+        Ok(None) => Learned::because(LeaseEvent::TimedOut, note),
+        Err(error) => {
+            // The lease is over all the same; nobody waits for a document.
+            warn!(
+                lease.id = %lease.id, error = %crate::chain(&error),
+                "The nodes of lease {} that fell silent could not be judged", lease.id
+            );
+            Learned::because(LeaseEvent::TimedOut, note)
+        }
+    }
+}
+
+/// Machines that passed, or are in the tenant's hands: they must still be there.
+pub(super) async fn standing(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    match read(broker, link, lease, id).await {
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
+            LeaseEvent::Lost,
+            format!("the provider says `{}`", seen.raw_status),
+        ),
+        Ok(_) => Learned {
+            alive: true,
+            ..Learned::nothing(LOOK_AT_USE).shown_by(link)
+        },
+        Err(learned) => learned,
+    }
+}
+
+/// A machine that is being ended: told to, again if need be, and watched until it is proved that it is no
+/// more.
+pub(super) async fn releasing(
+    broker: &Broker,
+    link: &ProviderLink,
+    lease: &Lease,
+    id: &ProviderLeaseId,
+) -> Learned {
+    let was_accepted = lease.release_accepted_at.is_some();
+    let mut learned = Learned::nothing(LOOK_AT_CHANGE);
+    if !was_accepted && let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
+        return Learned {
+            silent: is_silence(&error),
+            note: Some(error.to_string()),
+            ..learned
+        };
+    }
+    let ended = was_accepted || learned.release_accepted_at.is_some();
+    let seen = match link.adapter.read_lease(&link.http, id).await {
+        Ok(Some(seen)) => seen,
+        Ok(None) | Err(AdapterError::Unreadable { .. }) => {
+            let known_since = lease.accepted_at.unwrap_or(lease.requested_at);
+            match absence::judge(broker, link, lease, known_since, ended).await {
+                Ok(Absence::Listed(machine)) => machine,
+                Ok(Absence::Proved(words)) => {
+                    if !ended {
+                        tell_of_no_end(lease, &words);
+                    }
+                    learned.event = Some(LeaseEvent::ProviderSaysGone);
+                    return learned;
+                }
+                Ok(Absence::Open {
+                    missing,
+                    words,
+                    silent,
+                }) => {
+                    return Learned {
+                        missing,
+                        silent,
+                        // An end that was accepted takes its time.
+                        note: (!ended).then_some(words),
+                        ..learned
+                    };
+                }
+                Err(error) => {
+                    learned.note = Some(error.to_string());
+                    return learned;
+                }
+            }
+        }
+        Err(error) => {
+            learned.silent = is_silence(&error);
+            learned.note = Some(error.to_string());
+            return learned;
+        }
+    };
+    learned.price_per_node_hour = seen.price_per_node_hour;
+    match seen.state {
+        ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
+        ProviderLeaseState::Ending => {}
+        // The provider accepted the end and runs the machine all the same: ask again.
+        _ if was_accepted => {
+            if let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
+                learned.note = Some(error.to_string());
+            }
+        }
+        _ => {}
+    }
+    learned.shown_by(link)
+}
+
+/// Tells the log of a machine that is taken for gone though its provider never accepted that it ends: where it
+/// runs all the same, it is billed, and nobody has told it to end.
+fn tell_of_no_end(lease: &Lease, words: &str) {
+    let (id, provider) = (lease.id, &lease.offer.provider);
+    error!(
+        lease.id = %id, provider.id = %provider,
+        "{provider} never accepted the end of the machine of lease {id}, and it counts as gone: {words}; a person should look whether it is on the bill"
+    );
+}
+
+/// Tells the provider to end a machine; it bills no further from when it accepts that.
+async fn tell_to_end(
+    broker: &Broker,
+    link: &ProviderLink,
+    id: &ProviderLeaseId,
+    learned: &mut Learned,
+) -> Result<(), AdapterError> {
+    if link.adapter.release_lease(&link.http, id).await? == Release::Accepted {
+        learned.release_accepted_at = Some(broker.now());
+    }
+    Ok(())
+}
+
+fn has_passed(broker: &Broker, since: Option<DateTime<Utc>>, seconds: u32) -> bool {
+    since.is_some_and(|since| broker.now() - since >= TimeDelta::seconds(seconds.into()))
+}

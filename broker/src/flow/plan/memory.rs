@@ -1,0 +1,227 @@
+//! The plans that were made lately, and when one still answers: the one place that decides it.
+//!
+//! A plan is remembered under the demand that it answers and, with the answer as it was sent, under the
+//! bytes that the demand was written in, so that a demand that was answered before is not even read. Other
+//! replicas learn its id through hot state and read it from the database.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use actix_web::web::Bytes;
+use market::identity::Reach;
+use market::ids::TenantId;
+use moka::sync::Cache;
+use store::StoreError;
+
+use super::{PlanRecord, find};
+use crate::platform::app::{Broker, SupplyMark};
+
+/// How long a plan answers for its supply.
+pub(super) const LIFE: Duration = Duration::from_secs(60);
+/// How much is kept. Units: bytes of answers, and of plans by [`weight`].
+const KEPT_BYTES: u64 = 96 * 1024 * 1024;
+/// What a candidate takes with its lines and reasons, about: three times its text on the wire.
+const CANDIDATE_BYTES: usize = 3 * 1024;
+
+/// What a plan answers: a demand, for whom, in which supply, and after which of the tenant's own holds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PlanKey {
+    whose: Reach,
+    supply: SupplyMark,
+    holds: HoldsMark,
+    demand: [u8; 32],
+}
+
+impl PlanKey {
+    /// That of a demand in this text.
+    pub(super) fn new(whose: Reach, supply: SupplyMark, holds: HoldsMark, demand: &[u8]) -> Self {
+        Self {
+            whose,
+            supply,
+            holds,
+            demand: *blake3::hash(demand).as_bytes(),
+        }
+    }
+
+    /// Under what name other replicas find the plan; `None` where this one met capacity that was gone,
+    /// of which they do not know.
+    fn shared(&self) -> Option<String> {
+        let Self { whose, supply, .. } = self;
+        let demand = hex::encode(self.demand);
+        let is_shared = self.holds.met_gone == 0;
+        is_shared.then(|| format!("plan:{whose}:{supply}-{}:{demand}", self.holds.events))
+    }
+}
+
+/// By what a tenant's plans of now are told from those before it held or gave back something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) struct HoldsMark {
+    /// The number of its last event that is known here: whatever it does is an event.
+    events: u64,
+    /// How often it met capacity here since then that was gone, of which no event tells.
+    met_gone: u64,
+}
+
+/// A plan, and the answer in which it was sent.
+#[derive(Clone)]
+pub(super) struct MadePlan {
+    pub(super) record: Arc<PlanRecord>,
+    answer: Option<Bytes>,
+}
+
+/// The plans made lately, by what they answer.
+pub(crate) struct PlanMemory {
+    made: Cache<PlanKey, MadePlan>,
+    holds: Mutex<HashMap<TenantId, HoldsMark>>,
+}
+
+impl Default for PlanMemory {
+    fn default() -> Self {
+        let cache = Cache::builder()
+            .max_capacity(KEPT_BYTES)
+            .weigher(|_: &PlanKey, made: &MadePlan| weight(made))
+            .time_to_live(LIFE);
+        Self {
+            made: cache.build(),
+            holds: Mutex::default(),
+        }
+    }
+}
+
+impl PlanMemory {
+    /// The plan for this, where it still answers.
+    pub(super) fn find(&self, broker: &Broker, key: &PlanKey) -> Option<MadePlan> {
+        let known = self.made.get(key)?;
+        still_answers(broker, &known.record).then_some(known)
+    }
+
+    /// The plan that another replica made for this; where it cannot be had, a new one does as well.
+    pub(super) async fn made_elsewhere(
+        &self,
+        broker: &Broker,
+        key: &PlanKey,
+    ) -> Option<Arc<PlanRecord>> {
+        let id = broker.hot().cached(&key.shared()?).await?;
+        let id = std::str::from_utf8(&id).ok()?.parse().ok()?;
+        let record = Arc::new(find(broker, &key.whose, id).await.ok()?);
+        if !still_answers(broker, &record) {
+            return None;
+        }
+        self.keep(key.clone(), &record, None);
+        Some(record)
+    }
+
+    /// Remembers a plan, here and for other replicas.
+    pub(super) async fn share(&self, broker: &Broker, key: PlanKey, record: &Arc<PlanRecord>) {
+        if let Some(shared) = key.shared() {
+            let id = record.id.to_string();
+            broker.hot().cache(&shared, id.as_bytes(), LIFE).await;
+        }
+        self.keep(key, record, None);
+    }
+
+    fn keep(&self, key: PlanKey, record: &Arc<PlanRecord>, answer: Option<Bytes>) {
+        let record = Arc::clone(record);
+        self.made.insert(key, MadePlan { record, answer });
+    }
+
+    /// As of what change of its holds a tenant's plans are made now; `None` for one that has neither
+    /// planned nor held anything here.
+    fn holds_of(&self, tenant: TenantId) -> Option<HoldsMark> {
+        self.marks().get(&tenant).copied()
+    }
+
+    /// The tenants that planned or held something here.
+    pub(crate) fn tenants(&self) -> Vec<TenantId> {
+        self.marks().keys().copied().collect()
+    }
+
+    /// Has the demands of those tenants searched for anew to which more has happened than was known, by
+    /// the numbers of their last events.
+    pub(crate) fn follow(&self, happened: &[(TenantId, u64)]) {
+        let mut marks = self.marks();
+        for (tenant, events) in happened {
+            let mark = marks.entry(*tenant).or_default();
+            if *events > mark.events {
+                *mark = HoldsMark {
+                    events: *events,
+                    met_gone: 0,
+                };
+            }
+        }
+    }
+
+    /// Has the tenant's demands searched for anew: what is free is not what it was.
+    pub(crate) fn met_gone(&self, tenant: TenantId) {
+        self.marks().entry(tenant).or_default().met_gone += 1;
+    }
+
+    fn marks(&self) -> MutexGuard<'_, HashMap<TenantId, HoldsMark>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a plan for a demand that is written like this would answer now.
+///
+/// Errors: the database's.
+pub(crate) async fn key_of(
+    broker: &Broker,
+    whose: Reach,
+    written: &[u8],
+) -> Result<PlanKey, StoreError> {
+    let (_, supply) = broker.supply();
+    let holds = holds_of(broker, whose.tenant).await?;
+    Ok(PlanKey::new(whose, supply, holds, written))
+}
+
+/// The answer that was sent to this, where its plan still answers.
+pub(crate) fn answered(broker: &Broker, key: &PlanKey) -> Option<Bytes> {
+    broker.memory::<PlanMemory>().find(broker, key)?.answer
+}
+
+/// Remembers the answer that a plan is sent in.
+pub(crate) fn keep_answer(broker: &Broker, key: PlanKey, record: &Arc<PlanRecord>, answer: Bytes) {
+    let memory = broker.memory::<PlanMemory>();
+    memory.keep(key, record, Some(answer));
+}
+
+/// As of what change of its holds a tenant's plans are made now.
+///
+/// Errors: the database's, which is asked where nothing is known yet.
+pub(super) async fn holds_of(broker: &Broker, tenant: TenantId) -> Result<HoldsMark, StoreError> {
+    let memory = broker.memory::<PlanMemory>();
+    if let Some(known) = memory.holds_of(tenant) {
+        return Ok(known);
+    }
+    let last = broker.store().events().of(tenant).last_sequence().await?;
+    memory.follow(&[(tenant, last)]);
+    Ok(memory.holds_of(tenant).unwrap_or_default())
+}
+
+/// Has a tenant's demands searched for anew once it holds or gives back something.
+pub(crate) async fn holds_changed(broker: &Broker, tenant: TenantId) {
+    let memory = broker.memory::<PlanMemory>();
+    match broker.store().events().of(tenant).last_sequence().await {
+        Ok(last) => memory.follow(&[(tenant, last)]),
+        // It is done and stays so; only its number is not known.
+        Err(_) => memory.met_gone(tenant),
+    }
+}
+
+/// Whether a plan still answers its demand, as long as the supply is what it was searched in: it answers
+/// for that only as long as its youngest offers are fresh.
+fn still_answers(broker: &Broker, known: &PlanRecord) -> bool {
+    let now = broker.now();
+    let age = (now - known.created_at).to_std();
+    // One from the future was made by a replica whose clock is ahead.
+    let is_young = age.map_or(true, |age| age < LIFE);
+    is_young && known.demand.check(now).is_ok()
+}
+
+/// What a plan takes in memory, about. Units: bytes.
+fn weight(made: &MadePlan) -> u32 {
+    let candidates = made.record.plan.candidates.len() + 1;
+    let answer = made.answer.as_ref().map_or(0, Bytes::len);
+    u32::try_from(candidates * CANDIDATE_BYTES + answer).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,213 @@
+//! Whether a provider answers: what our account has there and the catalogue are read once, and nothing
+//! is kept of them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use adapters::{AdapterError, Refusal};
+use chrono::{DateTime, Utc};
+use market::catalog::CatalogReading;
+use market::ids::ProviderId;
+use serde::Serialize;
+
+use crate::flow::ingest::gate;
+use crate::platform::provider_set::ProviderLink;
+
+/// How long both may take. A key of idempotency is taken over after a minute: what waits for
+/// this must be done well before.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// What is wrong with a provider, in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckTrouble {
+    /// It does not take the credential, or the account is not in order.
+    CredentialRefused,
+    /// It refused for another reason.
+    Refused,
+    /// It takes no more calls just now.
+    RateLimited,
+    /// It did not answer, or not in time.
+    Unreachable,
+    /// It answered what its interface does not promise.
+    Unreadable,
+    /// Some of its catalogue could not be read.
+    Incomplete,
+    /// Its catalogue holds nothing that can be sold.
+    Empty,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct CheckedProvider {
+    /// The provider.
+    pub id: ProviderId,
+    /// Whether its catalogue would be taken as it was read.
+    pub ok: bool,
+    /// What is wrong; `null` where nothing is.
+    pub trouble: Option<CheckTrouble>,
+    /// What is wrong, in words; `null` where nothing is.
+    pub detail: Option<String>,
+    /// What our account has there, others' machines included; `null` where that could not be read.
+    /// Catalogues of some providers are open to everybody: it is by this that a credential is seen
+    /// to be good.
+    #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
+    pub machines: Option<usize>,
+    /// Offers in the catalogue.
+    #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
+    pub offers: usize,
+    /// Those of them that can be had right now.
+    #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
+    pub in_stock: usize,
+    /// Records of the catalogue that are no offer, by reason.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub skipped_by_reason: BTreeMap<String, u64>,
+    /// How long it took. Units: milliseconds.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
+    pub elapsed_ms: u64,
+}
+
+/// Reads once what our account has at a provider and what it sells, as the service would, and keeps
+/// nothing of it.
+pub async fn check(link: &ProviderLink, now: DateTime<Utc>) -> CheckedProvider {
+    let began = Instant::now();
+    let mut machines = None;
+    let read = async {
+        machines = Some(link.adapter.list_leases(&link.http).await?.len());
+        link.adapter.read_catalog(&link.http, now).await
+    };
+    let read = tokio::time::timeout(PATIENCE, read).await;
+    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let checked = CheckedProvider {
+        machines,
+        id: link.adapter.profile().provider_id(),
+        ok: false,
+        trouble: None,
+        detail: None,
+        offers: 0,
+        in_stock: 0,
+        skipped_by_reason: BTreeMap::new(),
+        elapsed_ms,
+    };
+    match read {
+        Ok(Ok(reading)) => checked.with(&gate::admit(reading)),
+        Ok(Err(error)) => checked.amiss(trouble_of(&error), error.to_string()),
+        Err(_) => {
+            let late = format!("it did not answer within {} s", PATIENCE.as_secs());
+            checked.amiss(CheckTrouble::Unreachable, late)
+        }
+    }
+}
+
+impl CheckedProvider {
+    /// The words of a provider that does not take the credential; `None` where it takes it, and
+    /// where that cannot be told because it does not answer.
+    #[must_use]
+    pub fn refused_credential(&self) -> Option<&str> {
+        let refused = self.trouble == Some(CheckTrouble::CredentialRefused);
+        self.detail.as_deref().filter(|_| refused)
+    }
+
+    fn amiss(mut self, trouble: CheckTrouble, detail: impl Into<String>) -> Self {
+        self.ok = false;
+        self.trouble = Some(trouble);
+        self.detail = Some(detail.into());
+        self
+    }
+
+    fn with(mut self, reading: &CatalogReading) -> Self {
+        let offers = &reading.offers;
+        self.offers = offers.len();
+        let in_stock = offers.iter().filter(|one| !one.availability.is_sold_out());
+        self.in_stock = in_stock.count();
+        for record in &reading.skipped {
+            let reason = record.reason.as_str().to_owned();
+            *self.skipped_by_reason.entry(reason).or_default() += record.rows;
+        }
+        if let Some(first) = reading.unread_records().next() {
+            let sku = first.sku.as_deref().unwrap_or("a record without a SKU");
+            let detail = format!(
+                "not all of the catalogue could be read; first {sku}: {}",
+                first.why
+            );
+            return self.amiss(CheckTrouble::Incomplete, detail);
+        }
+        if offers.is_empty() {
+            let nothing = "the catalogue holds nothing that can be sold";
+            return self.amiss(CheckTrouble::Empty, nothing);
+        }
+        self.ok = true;
+        self
+    }
+}
+
+const fn trouble_of(error: &AdapterError) -> CheckTrouble {
+    match error {
+        AdapterError::Refused {
+            refusal: Refusal::Credential,
+            ..
+        } => CheckTrouble::CredentialRefused,
+        AdapterError::RateLimited { .. } => CheckTrouble::RateLimited,
+        AdapterError::Unreachable { .. } | AdapterError::OutcomeUnknown { .. } => {
+            CheckTrouble::Unreachable
+        }
+        AdapterError::Unreadable { .. } | AdapterError::BadRecording(_) => CheckTrouble::Unreadable,
+        AdapterError::Refused { .. }
+        | AdapterError::CannotOrder(_)
+        | AdapterError::BadId(_)
+        | AdapterError::BadConnection(_) => CheckTrouble::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use market::catalog::{SkipReason, Skipped, Unread};
+
+    use super::*;
+
+    fn checked(skipped: Vec<Skipped>) -> CheckedProvider {
+        let provider = ProviderId::parse("lambda").expect("an id");
+        let blank = CheckedProvider {
+            id: provider.clone(),
+            ok: false,
+            trouble: None,
+            detail: None,
+            machines: Some(0),
+            offers: 0,
+            in_stock: 0,
+            skipped_by_reason: BTreeMap::new(),
+            elapsed_ms: 1,
+        };
+        blank.with(&CatalogReading {
+            provider,
+            read_at: DateTime::UNIX_EPOCH,
+            offers: Vec::new(),
+            skipped,
+            unread: Unread::Nothing,
+        })
+    }
+
+    #[test]
+    fn a_catalogue_that_is_empty_or_not_readable_is_not_well() {
+        let unreadable = Skipped {
+            file: None,
+            row: None,
+            rows: 1,
+            sku: Some("gpu_8x_odd".into()),
+            reason: SkipReason::Unreadable,
+            why: "no price".into(),
+        };
+        for (skipped, trouble, words) in [
+            (vec![], CheckTrouble::Empty, "nothing that can be sold"),
+            (
+                vec![unreadable],
+                CheckTrouble::Incomplete,
+                "gpu_8x_odd: no price",
+            ),
+        ] {
+            let found = checked(skipped);
+            assert_eq!((found.ok, found.trouble), (false, Some(trouble)));
+            assert!(found.detail.is_some_and(|detail| detail.contains(words)));
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! The reservation: a quote is taken and its capacity set aside, then confirmed, cancelled or
+//! released. The stock is checked in the transaction that writes the hold.
+//!
+//! What happens at the providers after `confirm` is [`crate::flow::fulfil`].
+
+mod command;
+mod on_record;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use market::demand::{Ceiling, Demand, DemandKind};
+use market::fabric::FabricWanted;
+use market::identity::{Projects, Reach};
+use market::ids::{PrincipalId, ProjectId, ProviderId, QuoteId, ReservationId, SshKeyId, TenantId};
+use market::offer::Offer;
+use market::quote::{Quote, QuoteLine};
+use market::reservation::{IllegalReservationTransition, ReservationEvent, ReservationState};
+use market::tags::{Attribution, TagError, Tags, check_tags};
+use matcher::NearestCounts;
+use pricing::PriceError;
+use pricing::quote::check_ceiling;
+use store::hold::NewReservation;
+use store::idempotency::Completion;
+use store::reservations::Reservation;
+use store::{Conflict, StoreError};
+
+pub use command::{cancel, confirm, event_of_wish, extend, release, stop};
+
+use crate::flow::cooldown::{self, CoolingDown};
+use crate::flow::plan::PlanMemory;
+use crate::flow::plan::{self, PlanError};
+use crate::flow::quote::{self, QuoteError};
+use crate::flow::verify::{self, TooDeep};
+use crate::platform::app::Broker;
+use crate::platform::metrics;
+
+/// The longest name of a reservation. Units: characters.
+pub const NAME_CHARS: usize = 100;
+
+/// Why nothing was reserved, or a command was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ReserveError {
+    /// The plan behind an inline demand was not made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The quote is not there, or none was made.
+    #[error(transparent)]
+    Quote(#[from] QuoteError),
+    /// The quote lapsed.
+    #[error("quote {0} has lapsed; ask for another")]
+    QuoteLapsed(QuoteId),
+    /// The quote was taken by another reservation.
+    #[error("quote {0} was taken already; ask for another")]
+    QuoteTaken(QuoteId),
+    /// Somebody else took the capacity.
+    #[error("the capacity was taken meanwhile ({0}); plan again")]
+    OutOfStock(StoreError),
+    /// Nothing new is sold at one of the providers.
+    #[error("{0}; plan again")]
+    ProviderClosed(Conflict),
+    /// An offer failed several times since it was quoted.
+    #[error(transparent)]
+    CoolingDown(#[from] CoolingDown),
+    /// By what is on record of a provider it is not, or no longer, what the policy asks for.
+    #[error("of {provider}: {lack}; the policy lets nothing be taken there, so plan again")]
+    OutsidePolicy {
+        /// The provider.
+        provider: ProviderId,
+        /// What it lacks, in words.
+        lack: String,
+    },
+    /// No candidate of the inline demand can be ordered under the ceiling.
+    #[error(
+        "no offer that can be ordered satisfies the demand; {rejected} offers were refused, see POST /v1/plans for the reasons{}",
+        nearest.map_or(String::new(), |counts| format!("; nobody sells nodes with so many of these GPUs, but nodes with {counts}"))
+    )]
+    NothingMatches {
+        /// How many offers were refused.
+        rejected: usize,
+        /// The nearest sizes of a node, where nobody sells the wanted one.
+        nearest: Option<NearestCounts>,
+    },
+    /// A hybrid demand is reserved by halves.
+    #[error(
+        "a hybrid demand makes two reservations; plan it with POST /v1/plans, then quote and reserve a candidate of each half"
+    )]
+    TwoReservations,
+    /// The tags cannot stand in a report.
+    #[error(transparent)]
+    Tags(#[from] TagError),
+    /// Tags that the tenant requires are not there.
+    #[error("{0}")]
+    TagsMissing(String),
+    /// The name cannot be used.
+    #[error("a name is 1 to {NAME_CHARS} printable characters")]
+    Name,
+    /// The project is not one of the tenant's.
+    #[error("there is no project {0}")]
+    UnknownProject(ProjectId),
+    /// The caller works in several projects and named none.
+    #[error("give `project_id`: the key that you call with works in several projects")]
+    WhichProject,
+    /// The SSH key is not one of the tenant's.
+    #[error("there is no SSH key {0}; add it with POST /v1/ssh-keys")]
+    UnknownSshKey(SshKeyId),
+    /// The quote costs more than the ceiling given with the reservation.
+    #[error(transparent)]
+    AboveCeiling(PriceError),
+    /// More orders than one reservation may place.
+    #[error(
+        "this takes {wanted} machines ordered one by one, and a reservation has at most {most}; ask for fewer or larger nodes"
+    )]
+    TooManyLeases {
+        /// How many it would take.
+        wanted: u32,
+        /// How many there may be.
+        most: u32,
+    },
+    /// A deeper verification than may be asked for.
+    #[error(transparent)]
+    TooDeep(#[from] TooDeep),
+    /// Machines that nobody could log in to.
+    #[error("there is no SSH key to install; add one with POST /v1/ssh-keys")]
+    NoSshKey,
+    /// There is no such reservation within the tenant.
+    #[error("there is no reservation {0}")]
+    Unknown(ReservationId),
+    /// The state does not know the command.
+    #[error("{illegal}{}", instead.map(|what| format!("; {what}")).unwrap_or_default())]
+    Illegal {
+        /// What was tried.
+        illegal: IllegalReservationTransition,
+        /// What to do instead, where there is something.
+        instead: Option<&'static str>,
+    },
+    /// The hold lapsed before it was confirmed.
+    #[error("the hold lapsed at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
+    HoldLapsed(DateTime<Utc>),
+    /// The window is over: nothing in it can be had or moved any more.
+    #[error("its window ended at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
+    WindowOver(DateTime<Utc>),
+    /// The new end is not after the old one, or not in the future.
+    #[error("the new end must lie after {}", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
+    EndTooEarly(DateTime<Utc>),
+    /// A reservation with an open end has nothing to extend.
+    #[error("the reservation has an open end; there is nothing to extend")]
+    OpenEnd,
+    /// The database did not answer.
+    #[error("the reservation could not be kept")]
+    Store(#[source] StoreError),
+}
+
+impl From<IllegalReservationTransition> for ReserveError {
+    fn from(illegal: IllegalReservationTransition) -> Self {
+        use ReservationEvent as E;
+        use ReservationState as S;
+        use market::reservation::CloseReason as Why;
+        let instead = match (illegal.state, illegal.event) {
+            (S::Closed(Why::Expired), E::Confirm) => {
+                Some("its hold lapsed; plan and reserve again")
+            }
+            (S::Closed(_), _) => Some("it is over; nothing needs to be done"),
+            (S::Releasing(_), _) => {
+                Some("it is being ended; `broker watch` tells when its machines are gone")
+            }
+            (S::Active | S::Repairing, E::Cancel) => {
+                Some("release it: `broker release`, or POST /v1/reservations/{id}/release")
+            }
+            (_, E::ReleaseRequested) => {
+                Some("cancel it: `broker cancel`, or POST /v1/reservations/{id}/cancel")
+            }
+            (_, E::Confirm) => Some("it was confirmed before; read it to see how far it is"),
+            _ => None,
+        };
+        Self::Illegal { illegal, instead }
+    }
+}
+
+impl From<StoreError> for ReserveError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// What a tenant says beside the quote.
+#[derive(Debug, Clone, Default)]
+pub struct Particulars {
+    /// What the tenant calls it; the kind of the demand, when nothing is said.
+    pub name: Option<String>,
+    /// In which project; the first of those within reach, when nothing is said.
+    pub project_id: Option<ProjectId>,
+    /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
+    pub ssh_key_ids: Option<Vec<SshKeyId>>,
+    /// Free tags, beside those of the demand.
+    pub tags: Tags,
+    /// The fixed fields for finance.
+    pub attribution: Attribution,
+    /// What a replacement must not pass; that of the demand, when nothing is said.
+    pub ceiling: Option<Ceiling>,
+    /// Who places it: from then on theirs to change.
+    pub created_by: Option<PrincipalId>,
+    /// Whether it is confirmed in the same call.
+    pub auto_confirm: bool,
+}
+
+/// Takes a quote and sets its capacity aside.
+///
+/// Errors: [`ReserveError`]; nothing is written then.
+pub async fn hold(
+    broker: &Broker,
+    whose: &Reach,
+    quote_id: QuoteId,
+    particulars: Particulars,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    let ended = take(broker, whose, quote_id, particulars, completion).await;
+    metrics::hold_ended(outcome(&ended));
+    ended
+}
+
+/// What the metrics call the end of taking a quote.
+fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
+    use ReserveError as E;
+    match ended {
+        Ok(_) => "held",
+        Err(E::OutOfStock(_)) => "out_of_stock",
+        Err(E::ProviderClosed(_)) => "provider_closed",
+        Err(E::CoolingDown(_)) => "cooling_down",
+        Err(E::OutsidePolicy { .. }) => "outside_policy",
+        Err(E::QuoteLapsed(_)) => "quote_lapsed",
+        Err(E::QuoteTaken(_)) => "quote_taken",
+        Err(E::AboveCeiling(_)) => "above_ceiling",
+        Err(E::Store(_) | E::Quote(_) | E::Plan(_)) => "failed",
+        Err(_) => "invalid",
+    }
+}
+
+/// Refuses tags, and fields where they are given anew, that lack what the tenant requires.
+///
+/// Errors: [`ReserveError::TagsMissing`], naming all that is missing.
+pub(crate) async fn carries_required(
+    broker: &Broker,
+    tenant: TenantId,
+    tags: &Tags,
+    attribution: Option<&Attribution>,
+) -> Result<(), ReserveError> {
+    let required = broker.store().tenants().required_tags(tenant).await?;
+    let tags = required.missing_tags(tags);
+    let fields = attribution.map_or_else(Vec::new, |given| required.missing_fields(given));
+    let tags = tags.iter().map(|key| format!("the tag `{key}`"));
+    let fields = fields.iter().map(|field| format!("`attribution.{field}`"));
+    let missing: Vec<_> = tags.chain(fields).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(ReserveError::TagsMissing(format!(
+        "the tenant requires {} of every reservation; give each a value",
+        missing.join(" and ")
+    )))
+}
+
+async fn take(
+    broker: &Broker,
+    whose: &Reach,
+    quote_id: QuoteId,
+    particulars: Particulars,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    let now = broker.now();
+    let quote = quote::find(broker, whose, quote_id).await?;
+    if quote.has_lapsed(now) {
+        return Err(ReserveError::QuoteLapsed(quote_id));
+    }
+    check_leases(broker, &quote)?;
+    let record = plan::find(broker, whose, quote.plan_id).await?;
+    let demand = demand_of(record.demand, &quote);
+    let shared = demand.shared();
+    let mut tags = shared.tags.clone();
+    tags.extend(particulars.tags);
+    check_tags(&tags)?;
+    carries_required(broker, whose.tenant, &tags, Some(&particulars.attribution)).await?;
+    let wanted_until = demand.ends_by(now);
+    let sellers = quote.lines.iter().map(|line| &line.offer.provider);
+    let on_record_until = wanted_until.unwrap_or_else(|| demand.handed_off_by(now));
+    on_record::check(broker, &demand, sellers, on_record_until)?;
+    let offers = quote.lines.iter().map(|line| line.offer.offer_id);
+    if let Some(resting) = cooldown::first_resting(broker, whose.tenant, offers).await? {
+        broker.memory::<PlanMemory>().met_gone(whose.tenant);
+        return Err(resting.into());
+    }
+    let window_end = shared.window.and_then(|window| window.given_up_at(now));
+    let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
+    if let Some(ceiling) = &ceiling {
+        check_ceiling(&quote.lines, ceiling).map_err(ReserveError::AboveCeiling)?;
+    }
+    let wanted = verify::level_of(broker, &demand)?;
+    let offers = quote.lines.iter().map(|line| &line.offer);
+    let verification = verify::level_at(broker, wanted, offers).await?;
+    let gang = falls_as_one(&demand, &quote.lines);
+    let new = NewReservation {
+        id: ReservationId::from_uuid(broker.new_uuid()),
+        created_by: particulars.created_by,
+        project_id: project(broker, whose, particulars.project_id).await?,
+        name: name(particulars.name, demand.kind())?,
+        plan_id: quote.plan_id,
+        quote_id,
+        lines: quote.lines,
+        gang,
+        ceiling,
+        verification,
+        ssh_public_keys: ssh_keys(broker, whose.tenant, particulars.ssh_key_ids).await?,
+        tags,
+        attribution: particulars.attribution,
+        window_end,
+        confirmed_at_once: particulars.auto_confirm,
+        hold_expires_at: now + TimeDelta::seconds(broker.config().sales.hold_seconds.into()),
+        demand,
+    };
+    let mine = broker.store().reservations().of(whose.tenant);
+    let placed = mine.place_hold(new, now, completion).await;
+    if placed.is_ok() {
+        broker.nudge();
+        broker.ring_events();
+        plan::holds_changed(broker, whose.tenant).await;
+    }
+    placed.map_err(|error| match error {
+        StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
+        StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
+        out @ StoreError::OutOfStock { .. } => {
+            broker.memory::<PlanMemory>().met_gone(whose.tenant);
+            ReserveError::OutOfStock(out)
+        }
+        StoreError::Conflict(
+            closed @ (Conflict::ProviderDisabled { .. } | Conflict::ProviderQuarantined { .. }),
+        ) => ReserveError::ProviderClosed(closed),
+        other => ReserveError::Store(other),
+    })
+}
+
+/// Plans a demand, quotes its best candidate that can be ordered, and sets it aside: the way in
+/// one call. A candidate whose capacity was taken meanwhile, or whose provider was closed, gives way
+/// to the next.
+///
+/// Errors: [`ReserveError`]; no hold is left then.
+pub async fn in_one_call(
+    broker: &Broker,
+    whose: &Reach,
+    demand: Demand,
+    particulars: Particulars,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    if let Demand::Hybrid(_) = demand {
+        return Err(ReserveError::TwoReservations);
+    }
+    let gpus = match &demand {
+        Demand::Gpus(gpus) => Some(gpus.clone()),
+        _ => None,
+    };
+    let record = plan::make_plan(broker, whose, demand).await?;
+    let mut taken_meanwhile = None;
+    for candidate in &record.plan.candidates {
+        let quote = match quote::make_quote(broker, whose, record.id, candidate.rank, None).await {
+            Ok(quote) => quote,
+            Err(
+                QuoteError::NotOrderable(_)
+                | QuoteError::TooManyNodes { .. }
+                | QuoteError::OfferChanged(_)
+                | QuoteError::ProviderClosed(_)
+                | QuoteError::CommitmentUsed(_),
+            ) => continue,
+            Err(QuoteError::CoolingDown(resting)) => {
+                taken_meanwhile = Some(resting.into());
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match hold(broker, whose, quote.id, particulars.clone(), completion).await {
+            Err(
+                out @ (ReserveError::OutOfStock(_)
+                | ReserveError::ProviderClosed(_)
+                | ReserveError::CoolingDown(_)
+                | ReserveError::OutsidePolicy { .. }
+                | ReserveError::Store(StoreError::Conflict(Conflict::CommitmentUsed {
+                    ..
+                }))),
+            ) => {
+                taken_meanwhile = Some(out);
+            }
+            held => return held,
+        }
+    }
+    Err(
+        taken_meanwhile.unwrap_or_else(|| ReserveError::NothingMatches {
+            rejected: record.plan.rejected.total,
+            nearest: gpus.and_then(|gpus| NearestCounts::to(&gpus, &broker.snapshot())),
+        }),
+    )
+}
+
+/// Finds a reservation within reach.
+///
+/// Errors: [`ReserveError::Unknown`], also for another tenant's reservation.
+pub async fn find(
+    broker: &Broker,
+    whose: &Reach,
+    id: ReservationId,
+) -> Result<Reservation, ReserveError> {
+    broker
+        .store()
+        .reservations()
+        .of(whose.tenant)
+        .find(id)
+        .await?
+        .filter(|row| whose.projects.has(row.project_id))
+        .ok_or(ReserveError::Unknown(id))
+}
+
+/// How so many nodes of an offer are parted into leases: the nodes of each.
+///
+/// A provider that sells nodes one by one takes an order for each; one that rents several at once
+/// takes as few as it can.
+#[must_use]
+pub fn lease_sizes(broker: &Broker, offer: &Offer, nodes: u32) -> Vec<u32> {
+    let link = broker.provider(&offer.provider);
+    let most = link
+        .map_or(1, |link| link.adapter.profile().nodes_per_lease.max())
+        .max(1);
+    let mut left = nodes;
+    let mut sizes = Vec::new();
+    while left > 0 {
+        let size = left.min(most);
+        sizes.push(size);
+        left -= size;
+    }
+    sizes
+}
+
+fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
+    let leases = |line: &QuoteLine| lease_sizes(broker, &line.offer, line.nodes).len();
+    let wanted: usize = quote.lines.iter().map(leases).sum();
+    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let most = broker.config().sales.leases_per_reservation;
+    if wanted > most {
+        Err(ReserveError::TooManyLeases { wanted, most })
+    } else {
+        Ok(())
+    }
+}
+
+/// What a quote is for: the demand of its plan, or the half of a hybrid one that it prices.
+fn demand_of(planned: Demand, quote: &Quote) -> Demand {
+    match (planned, quote.lines.iter().find_map(|line| line.half)) {
+        (Demand::Hybrid(hybrid), Some(half)) => hybrid.half(half),
+        (demand, _) => demand,
+    }
+}
+
+/// Whether the nodes only make sense together: those of a training run do, and those for which a demand
+/// asks to be joined. A fleet's do not.
+fn falls_as_one(demand: &Demand, lines: &[QuoteLine]) -> bool {
+    let joined_by = |fabric: FabricWanted| {
+        let mut lines = lines.iter();
+        fabric != FabricWanted::Any && lines.all(|line| fabric.accepts(line.offer.internode))
+    };
+    match demand {
+        Demand::Train(_) => true,
+        Demand::Gpus(gpus) => joined_by(gpus.joined_by()),
+        Demand::ServeRealtime(_) | Demand::ServeBatch(_) | Demand::Hybrid(_) => false,
+    }
+}
+
+/// The name as it is kept; the kind of the demand, when nothing is said.
+///
+/// Errors: [`ReserveError::Name`].
+pub fn name(given: Option<String>, kind: DemandKind) -> Result<String, ReserveError> {
+    let name = given.unwrap_or_else(|| kind.as_str().to_owned());
+    let chars = name.chars().count();
+    if chars == 0 || chars > NAME_CHARS || name.chars().any(char::is_control) {
+        return Err(ReserveError::Name);
+    }
+    Ok(name)
+}
+
+async fn project(
+    broker: &Broker,
+    whose: &Reach,
+    wanted: Option<ProjectId>,
+) -> Result<ProjectId, ReserveError> {
+    let mut projects = broker.store().tenants().projects(whose.tenant).await?;
+    projects.retain(|project| whose.projects.has(project.id));
+    match wanted {
+        Some(id) if projects.iter().any(|project| project.id == id) => Ok(id),
+        Some(id) => Err(ReserveError::UnknownProject(id)),
+        None if whose.projects != Projects::All && projects.len() > 1 => {
+            Err(ReserveError::WhichProject)
+        }
+        // A tenant is made with its first project; it was made first.
+        None => projects
+            .iter()
+            .min_by_key(|project| (project.created_at, project.id))
+            .map(|project| project.id)
+            .ok_or(ReserveError::Store(StoreError::NotFound {
+                what: "project",
+            })),
+    }
+}
+
+async fn ssh_keys(
+    broker: &Broker,
+    tenant: TenantId,
+    wanted: Option<Vec<SshKeyId>>,
+) -> Result<Vec<String>, ReserveError> {
+    let known = broker.store().ssh_keys().of(tenant).list().await?;
+    let keys = match wanted {
+        None => known.into_iter().map(|key| key.public_key).collect(),
+        Some(wanted) => wanted
+            .into_iter()
+            .map(|id| {
+                let key = known.iter().find(|key| key.id == id);
+                key.map(|key| key.public_key.clone())
+                    .ok_or(ReserveError::UnknownSshKey(id))
+            })
+            .collect::<Result<Vec<_>, _>>()?,
+    };
+    if keys.is_empty() {
+        Err(ReserveError::NoSshKey)
+    } else {
+        Ok(keys)
+    }
+}
+
+/// Whether the tenant may still change its mind before anything runs.
+fn is_early(state: ReservationState) -> bool {
+    matches!(state, ReservationState::Held | ReservationState::Confirmed)
+}

@@ -1,0 +1,237 @@
+//! What a tenant does to a reservation: confirm, cancel, release, extend.
+//!
+//! A command that meets a worker's change is decided anew on what the worker wrote.
+
+use chrono::{DateTime, Utc};
+use market::identity::Reach;
+use market::ids::{BudgetId, ReservationId, TenantId};
+use market::reservation::{ReservationEvent, ReservationState};
+use store::commands::Command;
+use store::idempotency::Completion;
+use store::reservations::{Reservation, Wish};
+use store::{Conflict, StoreError};
+
+use super::{ReserveError, find, is_early, on_record};
+use crate::flow::plan;
+use crate::platform::app::Broker;
+
+/// How often a command is decided anew before it is given up.
+const TRIES: usize = 5;
+
+/// Confirms a hold: from here on it costs money once it is handed off.
+///
+/// Errors: [`ReserveError::HoldLapsed`], [`ReserveError::Illegal`] for a second confirm;
+/// [`StoreError::BudgetExceeded`] when a budget would no longer let it be held.
+pub async fn confirm(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, now| {
+        let next = reservation.state.next(ReservationEvent::Confirm)?;
+        if now >= reservation.hold_expires_at {
+            return Err(ReserveError::HoldLapsed(reservation.hold_expires_at));
+        }
+        if let Some(end) = reservation.window_end.filter(|end| *end <= now) {
+            return Err(ReserveError::WindowOver(end));
+        }
+        Ok(Command::Move(next))
+    })
+    .await
+}
+
+/// Cancels before the hand-off; what was set aside or made is ended at the broker's cost.
+///
+/// Errors: [`ReserveError::Illegal`] once it is active: then it is released.
+pub async fn cancel(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, _| {
+        let next = reservation.state.next(ReservationEvent::Cancel)?;
+        Ok(if is_early(reservation.state) {
+            Command::Move(next)
+        } else {
+            Command::Wish(Wish::Cancel)
+        })
+    })
+    .await
+}
+
+/// Ends what the tenant has. Use is charged up to this moment and no further.
+///
+/// Errors: [`ReserveError::Illegal`] before the hand-off: then it is cancelled.
+pub async fn release(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, _| {
+        reservation.state.next(ReservationEvent::ReleaseRequested)?;
+        Ok(Command::Wish(Wish::Release))
+    })
+    .await
+}
+
+/// Ends a reservation because a budget is spent, the way its tenant would: what is not handed off
+/// is cancelled, the rest released.
+///
+/// Errors: [`ReserveError::Illegal`] when it is ending already.
+pub async fn stop(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    budget: BudgetId,
+) -> Result<Reservation, ReserveError> {
+    let choose = |reservation: &Reservation, _| {
+        let state = reservation.state;
+        if let Ok(next) = state.next(ReservationEvent::ReleaseRequested) {
+            debug_assert!(!next.is_closed(), "what runs is not closed at once");
+            return Ok(Command::Wish(Wish::Release));
+        }
+        let next = state.next(ReservationEvent::Cancel)?;
+        Ok(if is_early(state) {
+            Command::Move(next)
+        } else {
+            Command::Wish(Wish::Cancel)
+        })
+    };
+    decide_for(broker, tenant, id, Asker::Budget(budget), choose).await
+}
+
+/// Moves the end of the window out, as far as the policy of the demand lets what runs there run.
+///
+/// Errors: [`ReserveError::OpenEnd`], [`ReserveError::EndTooEarly`], [`ReserveError::Illegal`],
+/// [`ReserveError::OutsidePolicy`].
+pub async fn extend(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    end: DateTime<Utc>,
+    completion: Option<Completion<'_, Reservation>>,
+) -> Result<Reservation, ReserveError> {
+    decide(broker, tenant, id, completion, |reservation, now| {
+        let next = reservation.state.next(ReservationEvent::Extended)?;
+        debug_assert_eq!(next, reservation.state, "an extension leaves the state");
+        let old = reservation.window_end.ok_or(ReserveError::OpenEnd)?;
+        if old <= now {
+            return Err(ReserveError::WindowOver(old));
+        }
+        if end <= old.max(now) {
+            return Err(ReserveError::EndTooEarly(old.max(now)));
+        }
+        Ok(Command::Extend(end))
+    })
+    .await
+}
+
+async fn decide(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    completion: Option<Completion<'_, Reservation>>,
+    choose: impl Fn(&Reservation, DateTime<Utc>) -> Result<Command, ReserveError>,
+) -> Result<Reservation, ReserveError> {
+    decide_for(broker, tenant, id, Asker::Tenant(completion), choose).await
+}
+
+/// On whose account something is done to a reservation.
+#[derive(Clone, Copy)]
+enum Asker<'a> {
+    /// The tenant asked for it.
+    Tenant(Option<Completion<'a, Reservation>>),
+    /// A budget is spent.
+    Budget(BudgetId),
+}
+
+async fn decide_for(
+    broker: &Broker,
+    tenant: TenantId,
+    id: ReservationId,
+    asker: Asker<'_>,
+    choose: impl Fn(&Reservation, DateTime<Utc>) -> Result<Command, ReserveError>,
+) -> Result<Reservation, ReserveError> {
+    let mut tries = 0;
+    loop {
+        let now = broker.now();
+        let reservation = find(broker, &Reach::whole(tenant), id).await?;
+        let command = choose(&reservation, now)?;
+        if let Command::Extend(end) = command {
+            check_sellers(broker, tenant, &reservation, end).await?;
+        }
+        let (mine, version) = (
+            broker.store().reservations().of(tenant),
+            reservation.version,
+        );
+        let done = match asker {
+            Asker::Tenant(completion) => mine.command(id, version, command, now, completion).await,
+            Asker::Budget(budget) => mine.stop(id, version, command, budget, now).await,
+        };
+        tries += 1;
+        match done {
+            Err(StoreError::Stale) if tries < TRIES => {}
+            Err(StoreError::Conflict(Conflict::HoldLapsed)) => {
+                return Err(ReserveError::HoldLapsed(reservation.hold_expires_at));
+            }
+            Err(error) => return Err(error.into()),
+            Ok(done) => {
+                broker.nudge();
+                broker.ring_events();
+                plan::holds_changed(broker, tenant).await;
+                return Ok(done);
+            }
+        }
+    }
+}
+
+/// Makes sure that those who sell what the reservation has are what its policy asks for until `end`.
+///
+/// Errors: [`ReserveError::OutsidePolicy`].
+async fn check_sellers(
+    broker: &Broker,
+    tenant: TenantId,
+    reservation: &Reservation,
+    end: DateTime<Utc>,
+) -> Result<(), ReserveError> {
+    let leases = broker.store().leases().of(tenant);
+    let mut leases = leases.of_reservation(reservation.id).await?;
+    leases.retain(|lease| lease.state.is_standing());
+    let sellers = leases.iter().map(|lease| &lease.offer.provider);
+    on_record::check(broker, &reservation.demand, sellers, end)
+}
+
+/// What a wish means in the state that a worker finds.
+///
+/// The state may have moved since the wish was written: a cancel that comes after the hand-off
+/// ends what the tenant has, and so does a release that a fall came before.
+#[must_use]
+pub fn event_of_wish(state: ReservationState, wish: Wish) -> Option<ReservationEvent> {
+    use ReservationState as S;
+    match (state, wish) {
+        (_, Wish::None) | (S::Held | S::Releasing(_) | S::Closed(_), _) => None,
+        (S::Confirmed | S::Provisioning | S::Replacing | S::HandingOff, _) => {
+            Some(ReservationEvent::Cancel)
+        }
+        (S::Active | S::Repairing, _) => Some(ReservationEvent::ReleaseRequested),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_leads_to_an_event_that_its_state_knows() {
+        for state in ReservationState::all() {
+            for wish in [Wish::None, Wish::Cancel, Wish::Release] {
+                if let Some(event) = event_of_wish(state, wish) {
+                    assert!(state.next(event).is_ok(), "{state} {wish:?}");
+                }
+            }
+        }
+    }
+}

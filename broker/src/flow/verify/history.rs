@@ -1,0 +1,162 @@
+//! What was seen of a node's GPUs in other leases, whosever they are.
+//!
+//! A tenant reads in its node's document as what a GPU was bought before, and nothing of who had it;
+//! which leases they were is for whoever runs the service, in the log.
+
+use chrono::TimeDelta;
+use market::attestation::{Attestation, FindingCode, Outcome};
+use market::ids::{LeaseId, OfferId, ProviderId};
+use store::StoreError;
+use store::sightings::{NewSighting, Sighting};
+use store::verifications::Verification;
+use tracing::warn;
+use verifier::challenge::Session;
+use verifier::evidence::{self, History, Listing, ShownGpu, Standing};
+use verifier::plain::shortened;
+
+use crate::platform::app::Broker;
+use crate::platform::metrics;
+
+/// For how long a node that failed fails again wherever its provider offers it: long enough that it is
+/// not sold on to the next tenant as it is, short enough that what was repaired comes back.
+const QUARANTINE: TimeDelta = TimeDelta::days(30);
+/// The longest text by which a GPU is known. Units: characters.
+const LONGEST: usize = 128;
+
+/// What is known of the GPUs of a node.
+pub(super) struct Known {
+    lease: LeaseId,
+    listing: Listing,
+    seen: Vec<(LeaseId, evidence::Sighting)>,
+}
+
+/// What is known of the GPUs that a node shows.
+///
+/// Errors: the database's.
+pub(super) async fn of(
+    broker: &Broker,
+    verification: &Verification,
+    session: &Session,
+) -> Result<Known, StoreError> {
+    let store = broker.store();
+    let leases = store.leases().across_tenants();
+    let lease = leases.find(verification.lease_id).await?;
+    let lease = lease.ok_or(StoreError::NotFound { what: "lease" })?;
+    let shown = shown_by(session);
+    let seen = store.sightings().of(&shown, lease.id).await?;
+    let since = broker.now() - QUARANTINE;
+    let read = |sighting: Sighting| {
+        let standing = match sighting.gpu.failed {
+            _ if sighting.state.is_standing() => Standing::InUse,
+            failed if !failed.is_empty() && sighting.last_seen_at >= since => {
+                Standing::Quarantined(failed)
+            }
+            _ => Standing::Before,
+        };
+        let seen = evidence::Sighting {
+            gpu: ShownGpu {
+                uuid: sighting.gpu.uuid,
+                serial: sighting.gpu.serial,
+                name: sighting.gpu.name,
+                memory_mib: sighting.gpu.memory_mib,
+            },
+            listing: listed(
+                sighting.provider,
+                sighting.offer,
+                sighting.region.as_deref(),
+            ),
+            standing,
+        };
+        (sighting.lease_id, seen)
+    };
+    let offer = lease.offer;
+    Ok(Known {
+        lease: lease.id,
+        listing: listed(
+            offer.provider,
+            offer.offer_id,
+            offer.place.region.as_deref(),
+        ),
+        seen: seen.into_iter().map(read).collect(),
+    })
+}
+
+/// As what a node is sold whose offer is in this region.
+fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing {
+    Listing {
+        of_peers: adapters::registry::is_of_peers(&provider, region),
+        provider,
+        offer,
+    }
+}
+
+impl Known {
+    /// As the rules look at it.
+    pub(super) fn history(&self) -> History {
+        History {
+            listing: self.listing.clone(),
+            seen: self.seen.iter().map(|(_, seen)| seen.clone()).collect(),
+        }
+    }
+
+    /// Tells whoever runs the service what the rule made of it, with the leases that it is about.
+    pub(super) fn tell(&self, result: Option<&Attestation>) {
+        let code = FindingCode::InventoryHistory;
+        let found = result.and_then(|it| it.findings.iter().find(|found| found.code == code));
+        let told = |outcome| matches!(outcome, Outcome::Failed | Outcome::Warned);
+        let Some(found) = found.filter(|found| told(found.outcome)) else {
+            return;
+        };
+        let mut leases: Vec<String> = self.seen.iter().map(|(id, _)| id.to_string()).collect();
+        leases.dedup();
+        let (lease, provider) = (self.lease, &self.listing.provider);
+        metrics::gpu_seen_before(provider, found.outcome == Outcome::Failed);
+        warn!(
+            lease.id = %lease, provider.id = %provider, seen_in = leases.join(","),
+            "A node of lease {lease} at {provider} shows GPUs that were seen before: {}", found.note
+        );
+    }
+}
+
+/// A claimed text as it is kept. The conversation takes only names, and drops serial numbers that are none; what
+/// was said before it did so may hold anything, and PostgreSQL takes no NUL in a text.
+fn short(text: &str) -> String {
+    shortened(text, LONGEST)
+}
+
+/// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any
+/// number of others.
+pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
+    let failed = session.condemned();
+    let shown = session.shown_gpus().into_iter();
+    let kept = shown.map(|gpu| NewSighting {
+        uuid: short(&gpu.uuid),
+        serial: gpu.serial.as_deref().map(short).filter(|it| !it.is_empty()),
+        name: short(&gpu.name),
+        memory_mib: gpu.memory_mib,
+        failed: failed.clone(),
+    });
+    let kept = kept.filter(|gpu| !gpu.uuid.is_empty());
+    kept.take(session.opening().order.expected.gpus as usize)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_claim_is_plain() {
+        for (claimed, kept) in [
+            ("16513\u{0}22", "1651322"),
+            ("\u{0} GPU-1\r\n", "GPU-1"),
+            ("\u{1b}[31mH100\u{9b}", "[31mH100"),
+            ("GPU\u{200b}-1\u{202e}", "GPU-1"),
+            ("\u{0}\u{7f}", ""),
+        ] {
+            assert_eq!(short(claimed), kept, "{claimed:?}");
+        }
+        let long = "\u{0}".repeat(LONGEST) + &"é".repeat(LONGEST + 1);
+        assert_eq!(short(&long), "é".repeat(LONGEST));
+    }
+}

@@ -1,0 +1,124 @@
+//! How deeply nodes prove themselves, and how long they have for it.
+
+use std::collections::BTreeMap;
+
+use market::acceptance::{AcceptanceRecord, Reliability};
+use market::demand::Demand;
+use market::ids::ProviderId;
+use market::offer::Offer;
+use market::verification::Level;
+use store::StoreError;
+use verifier::deadlines::whole;
+
+use crate::flow::providers::counted_lately;
+use crate::platform::app::Broker;
+
+/// A demand asks for more than may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a verification of level `{}` is not done here (`verifier.most_level`); ask for `{}` at most",
+    wanted.as_str(),
+    most.as_str()
+)]
+pub struct TooDeep {
+    wanted: Level,
+    most: Level,
+}
+
+/// How deeply the nodes of a demand prove themselves: as it says, and never less than is demanded of all.
+///
+/// Errors: [`TooDeep`].
+pub(crate) fn level_of(broker: &Broker, demand: &Demand) -> Result<Level, TooDeep> {
+    let config = &broker.config().verifier;
+    let most = config.most_level;
+    match demand.shared().verification {
+        Some(wanted) if wanted > most => Err(TooDeep { wanted, most }),
+        wanted => Ok(wanted.unwrap_or(config.level).max(config.least_level)),
+    }
+}
+
+/// How deeply the nodes of these offers prove themselves where so much is wanted of them: no less than is
+/// demanded of sellers without a good record, should one of theirs have none.
+///
+/// Errors: the database's.
+pub(crate) async fn level_at(
+    broker: &Broker,
+    wanted: Level,
+    offers: impl Iterator<Item = &Offer>,
+) -> Result<Level, StoreError> {
+    let Some(least) = broker.config().verifier.unproven_level else {
+        return Ok(wanted);
+    };
+    let records = counted_lately(broker).await?;
+    let sold = offers.map(|offer| (&offer.provider, offer.place.region.as_deref()));
+    Ok(match all_are_good(&records, sold) {
+        true => wanted,
+        false => wanted.max(least),
+    })
+}
+
+/// Whether all who sell these machines, of a provider in a region each, have a good record. That of a marketplace
+/// is none of the people's whose machines it sells.
+fn all_are_good<'a>(
+    records: &BTreeMap<ProviderId, AcceptanceRecord>,
+    mut sold: impl Iterator<Item = (&'a ProviderId, Option<&'a str>)>,
+) -> bool {
+    sold.all(|(provider, region)| {
+        let record = records.get(provider);
+        let is_good = record.is_some_and(|record| record.reliability() == Reliability::Good);
+        is_good && !adapters::registry::is_of_peers(provider, region)
+    })
+}
+
+/// How long nodes may take to prove themselves alone. Units: seconds.
+pub(crate) fn verify_seconds(broker: &Broker, level: Level) -> u32 {
+    let longer = steps_seconds(level).saturating_sub(steps_seconds(Level::Standard));
+    let standard = broker.config().verifier.verify_seconds;
+    standard.saturating_add(longer)
+}
+
+/// How long the steps of a level may take together. Units: seconds.
+fn steps_seconds(level: Level) -> u32 {
+    u32::try_from(whole(level).as_secs()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seller_is_good_by_its_record_and_neither_without_one_nor_by_that_of_its_marketplace() {
+        let seller = |name: &str| ProviderId::parse(name).expect("a provider");
+        let passed = |passed| AcceptanceRecord {
+            passed,
+            ..AcceptanceRecord::default()
+        };
+        let records = BTreeMap::from([
+            (seller("lambda"), passed(20)),
+            (seller("vast"), passed(19)),
+            (seller("runpod"), passed(20)),
+        ]);
+        let good = |sold: &[(&str, Option<&str>)]| {
+            let sold = sold.iter().map(|(name, region)| (seller(name), *region));
+            let sold: Vec<(ProviderId, Option<&str>)> = sold.collect();
+            all_are_good(&records, sold.iter().map(|(id, region)| (id, *region)))
+        };
+        let of_its_own = ("runpod", Some("US-KS-2"));
+        assert!(good(&[("lambda", None), of_its_own]));
+        for other in [
+            ("vast", None),
+            ("vultr", None),
+            ("runpod", Some("community")),
+        ] {
+            assert!(!good(&[other]), "{other:?}");
+            assert!(!good(&[("lambda", None), other]), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_deep_verification_takes_longer_than_the_others() {
+        let [quick, standard, deep] =
+            [Level::Quick, Level::Standard, Level::Deep].map(steps_seconds);
+        assert_eq!((quick, standard, deep), (60, 90, 6_000));
+    }
+}

@@ -1,0 +1,5 @@
+//! The demo, the benchmarks, and the simulated world that both play in.
+
+pub mod bench;
+pub mod demo;
+pub mod simulation;

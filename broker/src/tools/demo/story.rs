@@ -1,0 +1,369 @@
+//! The story, chapter by chapter, told through our own API. What a chapter shows is in [`show`].
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::TimeDelta;
+use market::counted::counted;
+use market::identity::{Projects, Role};
+use market::ids::{ApiKeyId, ProjectId, TenantId};
+use serde_json::{Value, json};
+use simulator::{Fault, FaultKind, Provider};
+use tempfile::TempDir;
+
+use super::DemoArgs;
+use super::client::Client;
+use super::show;
+use super::summary::{Summary, text};
+use super::tell::{chapter, command, say, say_at, table};
+use crate::flow::reconcile;
+use crate::http::api_keys::{NewSecret, default_scopes};
+use crate::service::tasks;
+use crate::tools::simulation::{World, WorldOptions};
+
+/// How long the fleet serves on after the training run.
+const SERVING_HOURS: i64 = 24;
+/// How much of the clock passes between two looks at a reservation that is coming up.
+const LOOK: TimeDelta = TimeDelta::seconds(60);
+/// How much of the clock passes in a second once the story is told.
+const AFTERWARDS: TimeDelta = TimeDelta::seconds(10);
+
+/// A story that was told, and the world that goes on.
+pub(super) struct Told {
+    /// What happened, counted.
+    pub(super) summary: Summary,
+    world: World,
+    key: String,
+    _dir: TempDir,
+}
+
+/// Tells the whole story and counts what happened.
+pub(super) async fn tell(args: &DemoArgs) -> Result<Told> {
+    let dir = tempfile::Builder::new().prefix("broker-demo-").tempdir()?;
+    let world = World::open(WorldOptions {
+        seed: args.seed,
+        listen: args.listen.clone(),
+        ..WorldOptions::new(dir.path())
+    })
+    .await?;
+    let key = make_key(&world).await?;
+    let client = Client::new(world.base_url(), &key)?;
+    say(format!(
+        "The first sale, end to end, on a simulated market (seed {}). Prices are list prices; machines \
+         and time are pretended. All of it is done through the API at {}.",
+        args.seed,
+        world.base_url()
+    ));
+    let summary = play(&world, &client, args).await?;
+    Ok(Told {
+        summary,
+        world,
+        key,
+        _dir: dir,
+    })
+}
+
+async fn play(world: &World, client: &Client, args: &DemoArgs) -> Result<Summary> {
+    let ssh_key = json!({ "name": "demo", "public_key": ssh_public_key() });
+    client.post("/v1/ssh-keys", &ssh_key).await?;
+    read_supply(world, args).await?;
+    let (train, run_hours) = reserve_training(world, client).await?;
+    let serve = reserve_serving(world, client).await?;
+    use_both(world, client, &train, run_hours).await?;
+    let report = show_costs(client).await?;
+    let swept = reconcile::sweep(world.broker()).await?;
+    let summary = Summary::of(world, client, [&train, &serve], &report).await?;
+    chapter(
+        "6. The books",
+        "every second is charged or borne by the broker; nothing is left running",
+    );
+    show::books(&summary, text(&report, "/total_usd"), swept.ended);
+    Ok(summary)
+}
+
+impl Told {
+    /// Lets the clock run on and the service answer until Ctrl-C.
+    pub(super) async fn serve_on(&self) -> Result<()> {
+        let (url, key) = (self.world.base_url(), &self.key);
+        chapter(
+            "Still serving, until Ctrl-C",
+            "the rest is yours: each second, ten pass on the market's clock",
+        );
+        command(&format!("KEY={key}"));
+        command(&format!(
+            "curl -H \"Authorization: Bearer $KEY\" {url}/v1/reservations"
+        ));
+        command(&format!(
+            "curl -H \"Authorization: Bearer $KEY\" '{url}/v1/reports/costs?group_by=day'"
+        ));
+        say("Prices need no key. The last address has all calls.");
+        command(&format!("curl '{url}/v1/offers?gpu=H100-SXM'"));
+        command(&format!("curl {url}/openapi.json"));
+        let work = tasks::start(self.world.broker());
+        let live = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.world.pass(AFTERWARDS).await;
+            }
+        };
+        tokio::select! {
+            stopped = tokio::signal::ctrl_c() => stopped?,
+            () = live => {}
+        }
+        work.stop().await;
+        Ok(())
+    }
+
+    /// Stops everything.
+    pub(super) async fn close(self) {
+        self.world.close().await;
+    }
+}
+
+async fn make_key(world: &World) -> Result<String> {
+    let broker = world.broker();
+    let (tenant, project) = (broker.new_uuid(), broker.new_uuid());
+    let tenant = broker
+        .store()
+        .tenants()
+        .ensure(
+            "demo",
+            TenantId::from_uuid(tenant),
+            ProjectId::from_uuid(project),
+            broker.now(),
+        )
+        .await?;
+    let secret = NewSecret::generate();
+    let key = store::api_keys::NewApiKey {
+        id: ApiKeyId::from_uuid(broker.new_uuid()),
+        name: "demo".into(),
+        role: Role::Member,
+        scopes: default_scopes(Role::Member),
+        projects: Projects::All,
+        provider: None,
+        prefix: secret.prefix(),
+        hash: secret.hash(),
+        expires_at: None,
+        created_at: broker.now(),
+        made_by: None,
+    };
+    broker
+        .store()
+        .api_keys()
+        .of(tenant.id)
+        .insert(key, None)
+        .await?;
+    Ok(secret.reveal().to_owned())
+}
+
+/// A fresh public SSH key in OpenSSH form. Nobody has the private half: the nodes are pretended.
+fn ssh_public_key() -> String {
+    let key = ed25519_dalek::SigningKey::from_bytes(&rand::random()).verifying_key();
+    let mut blob = Vec::new();
+    for part in [b"ssh-ed25519".as_slice(), key.as_bytes()] {
+        blob.extend_from_slice(&u32::try_from(part.len()).unwrap_or(0).to_be_bytes());
+        blob.extend_from_slice(part);
+    }
+    format!("ssh-ed25519 {} demo", STANDARD.encode(blob))
+}
+
+async fn read_supply(world: &World, args: &DemoArgs) -> Result<()> {
+    chapter(
+        "1. Supply: three providers over their own wire formats, and price lists",
+        "everybody's words for hardware, places and prices become one kind of offer",
+    );
+    world.read_price_lists(&args.pricesheets).await?;
+    if let Some(failure) = world.read_providers().await.first() {
+        bail!(
+            "the simulated market could not be read: {}",
+            crate::chain(failure)
+        );
+    }
+    let snapshot = world.broker().snapshot();
+    let mut rows = Vec::new();
+    for provider in world.broker().store().providers().list().await? {
+        let mine = || {
+            snapshot
+                .offers()
+                .filter(|offer| *offer.provider() == provider.id)
+        };
+        let gpus: BTreeSet<_> = mine().map(|offer| offer.gpu().to_string()).collect();
+        let orderable = if mine().any(|offer| offer.orderable()) {
+            "yes"
+        } else {
+            "compared only"
+        };
+        rows.push(vec![
+            provider.id.to_string(),
+            mine().count().to_string(),
+            gpus.len().to_string(),
+            orderable.into(),
+        ]);
+    }
+    table(
+        &["provider", "offers", "kinds of GPU", "can be ordered"],
+        rows,
+    );
+    say(format!("{} in all.", counted(snapshot.len(), "offer")));
+    Ok(())
+}
+
+/// Plans, quotes, holds and confirms, each in a call of its own; gives the reservation and the
+/// hours that its run is planned to take.
+async fn reserve_training(world: &World, client: &Client) -> Result<(String, i64)> {
+    chapter(
+        "2. Training: Llama 3 8B on 20 billion tokens, 16 GPUs",
+        "a gang gets RDMA between its nodes; with one bad node all are replaced, free of charge",
+    );
+    let demand = json!({
+        "kind": "train", "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": 16,
+        "sequence_length": 8192,
+        "tags": { "team": "research", "run": "demo-1" },
+    });
+    let plan = client.post("/v1/plans", &demand).await?;
+    let chosen = first_orderable(&plan)?;
+    show::plan(&plan, chosen);
+    let run_hours = chosen["facts"]["run_hours"]
+        .as_f64()
+        .context("a run takes a time")?
+        .ceil();
+    let body = json!({ "plan_id": plan["id"], "candidate": chosen["rank"] });
+    let quote = client.post("/v1/quotes", &body).await?;
+    let body = json!({
+        "quote_id": quote["id"], "name": "llama-training",
+        "attribution": { "owner": "demo", "cost_centre": "research" },
+    });
+    let reservation = client.post("/v1/reservations", &body).await?;
+    let id = text(&reservation, "/id").to_owned();
+    say_at(
+        &world.clock_time(),
+        format!(
+            "quoted at {} USD per GPU-hour, the price frozen; held",
+            text(chosen, "/price_usd_gpu_hour")
+        ),
+    );
+    say_at(
+        &world.clock_time(),
+        "confirmed (nobody told the broker: the next machine has slow memory)",
+    );
+    world
+        .simulator()
+        .break_next(Fault::new(Provider::Voltagepark, FaultKind::SlowMemory))?;
+    client
+        .post(&format!("/v1/reservations/{id}/confirm"), &json!({}))
+        .await?;
+    until_active(world, client, &id).await?;
+    // Days at most: the range keeps the cast exact.
+    Ok((id, run_hours.clamp(1.0, 1_000.0) as i64))
+}
+
+async fn reserve_serving(world: &World, client: &Client) -> Result<String> {
+    chapter(
+        "3. Serving: Llama 3 8B at 4 requests per second, reserved in one call",
+        "a fleet is bought for memory bandwidth, not for a fabric; policy: another provider",
+    );
+    world.read_providers().await;
+    let demand = json!({
+        "kind": "serve_realtime", "model": "Llama 3 8B", "requests_per_second": 4,
+        "input_tokens": 1024, "output_tokens": 256, "tags": { "team": "product" },
+        "policy": { "deny_providers": ["voltagepark"] },
+    });
+    let plan = client.post("/v1/plans", &demand).await?;
+    show::plan(&plan, first_orderable(&plan)?);
+    let body = json!({
+        "demand": demand,
+        "name": "llama-serving", "auto_confirm": true,
+        "attribution": { "owner": "demo", "cost_centre": "product" },
+    });
+    let reservation = client.post("/v1/reservations", &body).await?;
+    let id = text(&reservation, "/id").to_owned();
+    until_active(world, client, &id).await?;
+    Ok(id)
+}
+
+/// Turns the clock until the tenant has the nodes, telling each change of state.
+async fn until_active(world: &World, client: &Client, id: &str) -> Result<()> {
+    let (mut told, mut fallen) = (String::new(), BTreeSet::new());
+    for _ in 0..180 {
+        world.live_on(LOOK).await?;
+        let now = client.get(&format!("/v1/reservations/{id}")).await?;
+        for lease in now["leases"].as_array().into_iter().flatten() {
+            if lease["fall_note"].is_string() && fallen.insert(text(lease, "/id").to_owned()) {
+                show::fall(client, &world.clock_time(), lease).await?;
+            }
+        }
+        let (state, leases) = (text(&now, "/state"), show::living_leases(&now));
+        let words = format!("{state}: {leases}");
+        if words != told {
+            say_at(&world.clock_time(), &words);
+            told.clone_from(&words);
+        }
+        match state {
+            "active" => return show::access(client, id).await,
+            "closed" => bail!("reservation {id} closed: {}", text(&now, "/reason")),
+            _ => {}
+        }
+    }
+    bail!("reservation {id} did not become active within three hours of the clock")
+}
+
+async fn use_both(world: &World, client: &Client, train: &str, run_hours: i64) -> Result<()> {
+    chapter(
+        "4. Use: the run ends and its nodes are released; the fleet stays",
+        "interconnect is paid for while training, and for no hour longer",
+    );
+    for _ in 0..run_hours {
+        world.live_on(TimeDelta::hours(1)).await?;
+    }
+    client
+        .post(&format!("/v1/reservations/{train}/release"), &json!({}))
+        .await?;
+    say_at(
+        &world.clock_time(),
+        format!("{run_hours} hours later the run is done; release is asked for"),
+    );
+    for _ in 0..60 {
+        world.live_on(LOOK).await?;
+        let now = client.get(&format!("/v1/reservations/{train}")).await?;
+        if text(&now, "/state") == "closed" {
+            say_at(
+                &world.clock_time(),
+                "training is closed: the provider says that its nodes are gone",
+            );
+            for _ in 0..SERVING_HOURS {
+                world.live_on(TimeDelta::hours(1)).await?;
+            }
+            say_at(
+                &world.clock_time(),
+                format!("the fleet has served for {SERVING_HOURS} hours more"),
+            );
+            return Ok(());
+        }
+    }
+    bail!("the training reservation did not close within an hour of the clock")
+}
+
+async fn show_costs(client: &Client) -> Result<Value> {
+    chapter(
+        "5. Cost report, by workload, provider and GPU",
+        "charges at the frozen rate, from hand-off to release; nothing for machines that failed",
+    );
+    let report = client
+        .get("/v1/reports/costs?group_by=workload,provider,gpu")
+        .await?;
+    show::costs(&report)?;
+    Ok(report)
+}
+
+fn first_orderable(plan: &Value) -> Result<&Value> {
+    let candidates = plan["candidates"]
+        .as_array()
+        .context("a plan lists candidates")?;
+    candidates
+        .iter()
+        .find(|candidate| candidate["lines"][0]["orderable"] == true)
+        .context("no candidate can be ordered")
+}
