@@ -59,7 +59,7 @@ mod tests {
             let (task, _) = rest.split_once(");").expect("a task");
             let task = task
                 .trim_start_matches("|_, stop| ")
-                .trim_end_matches("(stop");
+                .trim_end_matches("(stop)");
             format!("`{name}`: `{task}`")
         });
         let mut added: BTreeSet<_> = added.collect();
