@@ -22,7 +22,7 @@ use super::hybrid::told;
 use super::input::read_json;
 use super::own::read_own;
 use super::record::{replay, write_record};
-use super::text::{hanging, print_answer};
+use super::text::{clean, hanging, print_answer};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::clock::{Clock as _, SystemClock};
 use crate::decision::DecisionRecord;
@@ -286,7 +286,8 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
                 None => "Why the first:".to_owned(),
                 Some(half) => format!("Why {} to {half}:", best.rank),
             }));
-            lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
+            let reasons = best.reasons.iter();
+            lines.extend(reasons.map(|reason| hanging("  - ", &clean(reason))));
         }
         for launch in told_why(plan).iter().flat_map(|best| &best.launch) {
             let ports: Vec<_> = launch.ports.iter().map(u16::to_string).collect();
@@ -326,12 +327,12 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     for offer in asked {
         let region = offer.place.region.as_deref().unwrap_or("an unknown region");
         let of = format!("Of {} {} in {region}:", offer.provider, offer.sku);
-        lines.push(heading(&of));
+        lines.push(heading(&clean(&of)));
         lines.extend(plan.verdicts(offer.offer_id).iter().map(|told| {
             let half = told.half.map(|half| format!("to {half}: "));
             let reason = told.reason.map(|reason| format!("{reason}: "));
             let words = [half.unwrap_or_default(), reason.unwrap_or_default()].concat();
-            hanging("  - ", &format!("{words}{}", told.why))
+            hanging("  - ", &clean(&format!("{words}{}", told.why)))
         }));
     }
     lines.push(format!(
@@ -353,7 +354,7 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
         let examples = plan.refused.iter().filter(|one| one.reason == *reason);
         lines.extend(examples.map(|one| {
             let words = format!("such as {} {}: {}", one.provider, one.sku, one.why);
-            hanging("          ", &words)
+            hanging("          ", &clean(&words))
         }));
     }
     let mut without_offer: BTreeMap<&str, u64> = BTreeMap::new();
@@ -375,7 +376,7 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     }
     lines.extend(
         read.unread_files()
-            .map(|file| hanging("  ", &why_unread(file))),
+            .map(|file| hanging("  ", &clean(&why_unread(file)))),
     );
     lines.join("\n")
 }
