@@ -8,7 +8,7 @@ use adapters::pricesheet::{self, PriceSheets};
 use clap::Args;
 use market::catalog::Skipped;
 use market::counted::counted;
-use market::demand::{Demand, Half};
+use market::demand::Demand;
 use market::ids::ProviderId;
 use market::offer::Offer;
 use market::provider_facts::ProviderFacts;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::aside::warn;
 use super::candidates::candidate_table;
 use super::colour::Colours;
-use super::hybrid::told;
+use super::hybrid::{paired, shown, told};
 use super::input::read_json;
 use super::own::read_own;
 use super::record::{replay, write_record};
@@ -151,7 +151,10 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     if let Some(hybrid) = &mut plan.hybrid {
         hybrid.pairs.truncate(args.top);
     }
-    let shown = shown(&plan, args.top);
+    let paired = paired(plan.hybrid.as_ref());
+    let shown = shown(&plan.candidates, &paired, args.top, |one| {
+        (one.half, one.rank)
+    });
     let answer = if args.json {
         as_json(&read, &plan, &shown, &asked)?
     } else {
@@ -188,23 +191,6 @@ fn warn_of_strangers<'a>(
             names(sellers.keys().collect()),
         ));
     }
-}
-
-/// The candidates that are shown: so many of each half, and those of the pairs that are.
-fn shown(plan: &Plan, top: usize) -> Vec<&Candidate> {
-    let pairs = plan.hybrid.iter().flat_map(|hybrid| &hybrid.pairs);
-    let paired: BTreeSet<_> = pairs
-        .flat_map(|pair| [pair.train_candidate, pair.serve_candidate])
-        .collect();
-    let mut of_half: HashMap<Option<Half>, usize> = HashMap::new();
-    let candidates = plan.candidates.iter();
-    candidates
-        .filter(|candidate| {
-            let before = of_half.entry(candidate.half).or_default();
-            *before += 1;
-            *before <= top || paired.contains(&candidate.rank)
-        })
-        .collect()
 }
 
 /// The offers of these names, each a SKU or the id of an offer.
