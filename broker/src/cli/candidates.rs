@@ -4,7 +4,8 @@ use market::offer::{Offer, Terms};
 use matcher::Candidate;
 
 use super::plan_lines::COST;
-use super::table::{SPOT, table_without};
+use super::price::marked_price;
+use super::table::table_without;
 
 /// The columns that some plans have.
 #[derive(Debug, Clone, Copy)]
@@ -61,12 +62,9 @@ fn words(word: impl std::fmt::Display) -> String {
     word.to_string().replace('_', " ")
 }
 
-/// A price, marked where the provider may take back what it is for.
-fn marked(offer: &Offer, price: &str) -> String {
-    match offer.terms {
-        Terms::Spot => format!("{SPOT}{price}"),
-        _ => price.to_owned(),
-    }
+/// Whether the provider may take it back.
+pub(super) fn is_spot(offer: &Offer) -> bool {
+    offer.terms == Terms::Spot
 }
 
 fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String>> {
@@ -104,8 +102,8 @@ fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String
                 words(offer.internode),
                 place(offer, candidate.also_at.len()),
                 offer.sku.clone(),
-                marked(offer, &price),
-                marked(offer, &rate),
+                marked_price(price, is_spot(offer)),
+                marked_price(rate, is_spot(offer)),
             ];
             if more.covered {
                 let until = line.covered.map(|covered| covered.until);

@@ -16,11 +16,12 @@ use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
 use super::aside::warn;
-use super::candidates::candidate_table;
+use super::candidates::{candidate_table, is_spot};
 use super::colour::Colours;
 use super::hybrid::{paired, shown, told};
 use super::input::read_json;
 use super::own::read_own;
+use super::price::marked_price;
 use super::record::{replay, write_record};
 use super::text::{clean, hanging, print_answer};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
@@ -265,7 +266,9 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     if let Some(best) = shown.first() {
         lines.push(candidate_table(shown));
         if best.lines.len() > 1 {
-            lines.push(format!("The first in all: {} USD/h", best.cost_per_hour));
+            let is_spot = best.lines.iter().any(|line| is_spot(&line.offer));
+            let price = marked_price(best.cost_per_hour.to_string(), is_spot);
+            lines.push(format!("The first in all: {price} USD/h"));
         }
         for best in told_why(plan) {
             lines.push(heading(&match best.half {

@@ -8,6 +8,7 @@ use comfy_table::{
 use console::measure_text_width;
 
 use super::colour::Colours;
+use super::price::SPOT;
 use super::terminal::columns;
 use super::text::{LINE, clean, command_within, hanging_within};
 
@@ -64,7 +65,6 @@ pub(crate) fn fitted_without(
     fitted(columns, headings, rows)
 }
 
-fn drop_columns(limit: usize, headings: &mut Vec<&str>, rows: &mut [Vec<String>], spare: &[&str]) {
 /// Rows of which no cell can steer a terminal.
 fn cleaned(rows: impl IntoIterator<Item = Vec<String>>) -> Vec<Vec<String>> {
     let rows = rows.into_iter();
@@ -72,6 +72,7 @@ fn cleaned(rows: impl IntoIterator<Item = Vec<String>>) -> Vec<Vec<String>> {
         .collect()
 }
 
+fn drop_columns(limit: usize, headings: &mut Vec<&str>, rows: &mut [Vec<String>], spare: &[&str]) {
     for name in spare {
         let needs = needs_of(headings, rows);
         if drawn(needs.iter().map(|needs| needs.least)) <= limit {
@@ -154,12 +155,12 @@ pub(super) fn holds_states(heading: &str) -> bool {
     matches!(heading, "state" | "verdict" | "outcome")
 }
 
-/// The lines of a table with its headings and states in colours.
 /// Whether commands to copy stand under this heading, which are never broken between words.
 fn holds_commands(heading: &str) -> bool {
     heading.ends_with("reach it by")
 }
 
+/// The lines of a table with its headings and states in colours.
 fn paint(
     colours: Colours,
     mut lines: Vec<String>,
@@ -214,12 +215,12 @@ fn stacked(colours: Colours, limit: usize, headings: &[&str], rows: &[Vec<String
         .unwrap_or(0)
         + 2;
     let line = |heading: &str, cell: &str| {
-        let cell = match holds_states(heading) {
         let gap = " ".repeat(margin - measure_text_width(heading));
         let label = colours.heading(heading) + &gap;
         if holds_commands(heading) {
             return command_within(limit, &label, cell);
         }
+        let cell = match holds_states(heading) {
             true => colours.state(cell),
             false => cell.to_owned(),
         };
@@ -266,8 +267,8 @@ fn needs_of(headings: &[&str], rows: &[Vec<String>]) -> Vec<Needs> {
                     true => whole,
                     false => longest_word(cell),
                 };
-                Needs {
                 let unbroken = if whole <= SHORT { whole } else { word };
+                Needs {
                     words: needs.words.max(word),
                     least: needs.least.max(unbroken),
                     cells: needs.cells.max(whole),
@@ -311,9 +312,6 @@ fn longest_word(text: &str) -> usize {
     let words = text.split(' ').map(measure_text_width);
     words.max().unwrap_or(0)
 }
-
-/// What stands before the price of what its provider may take back.
-pub(crate) const SPOT: &str = "spot ";
 
 #[cfg(test)]
 mod tests {
@@ -444,15 +442,17 @@ mod tests {
         has(80, &headings);
         // To the column: so wide are its cells with what is between them.
         has(39, &headings);
+        let narrower = has(38, &["provider", "USD"]);
+        assert!(!narrower.contains("a-long"), "{narrower}");
         // What can be broken between words makes the room that is needed.
         let row = ["lambda", "several words of a name", "1.99"].map(str::to_owned);
         let broken = fitted_without(Some(30), &headings, [row.to_vec()], &["SKU"]);
         assert!(broken.contains("several"), "{broken}");
-        let narrower = has(38, &["provider", "USD"]);
-        assert!(!narrower.contains("a-long"), "{narrower}");
         // So narrow that it helps nothing: each row stands as labelled lines, with all of it.
         let narrowest = has(16, &headings);
         assert!(narrowest.contains("a-long-machine-name"), "{narrowest}");
+    }
+
     #[test]
     fn a_command_stays_whole_and_no_cell_steers_the_terminal() {
         let command = "ssh -p 2222 ubuntu@198.51.100.7";
@@ -466,8 +466,6 @@ mod tests {
             let is_plain = |c: char| c == '\n' || !c.is_control();
             assert!(shown.chars().all(is_plain), "{columns:?}: {shown:?}");
         }
-    }
-
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::sheet::{
 };
 use super::{Session, word};
 use crate::cli::Ending;
-use crate::cli::table::SPOT;
+use crate::cli::price::marked_price;
 use crate::cli::text::print_text;
 use crate::clock::{Clock as _, SystemClock};
 
@@ -161,15 +161,12 @@ fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
 
 /// A price of an offer, marked where the provider may take back what it is for.
 pub(super) fn marked(offer: &Value, pointer: &str) -> String {
-    marked_of(offer, price(offer, pointer))
+    marked_price(price(offer, pointer), is_spot(offer))
 }
 
-/// A price, marked where the provider of the offer may take back what it is for.
-pub(super) fn marked_of(offer: &Value, price: String) -> String {
-    match offer["terms"] == "spot" {
-        true => format!("{SPOT}{price}"),
-        false => price,
-    }
+/// Whether the provider of an offer may take back what it sells.
+pub(super) fn is_spot(offer: &Value) -> bool {
+    offer["terms"] == "spot"
 }
 
 /// The GPUs of one node of an offer.
@@ -199,7 +196,10 @@ fn free(offer: &Value) -> String {
 
 /// Prints one offer as a sheet.
 pub(super) fn print_offer(offer: &Value) -> Result<(), Ending> {
-    let now = SystemClock.now();
+    print_sheet(&sheet_of(offer, SystemClock.now()))
+}
+
+fn sheet_of(offer: &Value, now: DateTime<Utc>) -> Vec<(&'static str, String)> {
     let state = match (&offer["withdrawn"], &offer["stale"]) {
         (Value::Bool(true), _) => "withdrawn",
         (_, Value::Bool(true)) => "stale: too old to be matched",
@@ -210,7 +210,7 @@ pub(super) fn print_offer(offer: &Value) -> Result<(), Ending> {
     } else {
         "no, it is only compared with"
     };
-    print_sheet(&[
+    vec![
         ("offer", text(offer, "/offer_id")),
         ("provider", text(offer, "/provider")),
         ("SKU", text(offer, "/sku")),
@@ -219,12 +219,12 @@ pub(super) fn print_offer(offer: &Value) -> Result<(), Ending> {
         ("machine", words(offer, "/tenancy")),
         ("terms", words(offer, "/terms")),
         ("fabric", words(offer, "/internode")),
-        ("USD/h", price(offer, "/price_usd_hour")),
-        ("USD/GPU-h", price(offer, "/price_usd_gpu_hour")),
+        ("USD/h", marked(offer, "/price_usd_hour")),
+        ("USD/GPU-h", marked(offer, "/price_usd_gpu_hour")),
         ("free", free(offer)),
         ("can be ordered", orderable.to_owned()),
         ("state", state.to_owned()),
         ("why stale", text(offer, "/stale_reason")),
         ("read", age(time(offer, "/observed_at"), now)),
-    ])
+    ]
 }
