@@ -224,9 +224,13 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
 #[test]
 fn the_story_goes_to_stdout_where_no_program_reads_it() {
     let place = Place::new();
-    let telling = Running::telling_on_stdout(place.command(["demo", "--listen", "127.0.0.1:0"]));
-    telling.told("== ");
-    telling.told("Shows: ");
+    let mut wide = place.command(["demo", "--exit"]);
+    let ended = Ended::of(output_of(wide.env("COLUMNS", "120")));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for told in ["== 1. Supply", "Shows: ", "== 6. The books"] {
+        assert!(ended.stdout.contains(told), "{told} in {}", ended.stdout);
+    }
+    assert_eq!(faults("demo", 120, &ended.stdout), [""; 0]);
 }
 
 #[test]
