@@ -26,6 +26,7 @@ mod openapi;
 mod own;
 pub(crate) mod plan_lines;
 mod predict;
+pub(crate) mod price;
 mod providers;
 mod record;
 mod serve;

@@ -4,24 +4,26 @@ use std::io::Write as _;
 
 use super::colour::Colours;
 use super::terminal::stderr_columns;
-use super::text::wrapped;
+use super::text::{clean, wrapped};
 
 /// Says on stderr why the exit status is what it is.
 pub(super) fn complain(why: &str) {
-    tell(&format!("{} {why}", Colours::of_stderr().error("error:")));
+    tell(&sentence(&Colours::of_stderr().error("error:"), why));
 }
 
 /// Says on stderr what was done beside what was asked for.
 pub(crate) fn note(what: &str) {
-    tell(&format!("{} {what}", Colours::of_stderr().heading("note:")));
+    tell(&sentence(&Colours::of_stderr().heading("note:"), what));
 }
 
 /// Says on stderr what may not be meant.
 pub(super) fn warn(what: &str) {
-    tell(&format!(
-        "{} {what}",
-        Colours::of_stderr().warning("warning:")
-    ));
+    tell(&sentence(&Colours::of_stderr().warning("warning:"), what));
+}
+
+/// A first word, which may have a colour, and a text behind it that can steer no terminal.
+fn sentence(first: &str, text: &str) -> String {
+    format!("{first} {}", clean(text))
 }
 
 /// Tells on stderr what is no part of the answer.
@@ -31,4 +33,18 @@ pub(super) fn tell(what: &str) {
         None => what.to_owned(),
     };
     let _ = writeln!(std::io::stderr(), "{lines}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_word_has_a_colour() {
+        let first = Colours::ALL.error("error:");
+        assert_eq!(
+            sentence(&first, "no \u{1b}[31mfile\u{7}"),
+            format!("{first} no  [31mfile ")
+        );
+    }
 }

@@ -4,7 +4,8 @@ use market::offer::{Offer, Terms};
 use matcher::Candidate;
 
 use super::plan_lines::COST;
-use super::table::{SPOT, table_without};
+use super::price::marked_price;
+use super::table::table_without;
 
 /// The columns that some plans have.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +29,7 @@ pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
         "GPUs",
         "terms",
         "fabric",
-        "region",
+        "place",
         "SKU",
         "USD/h",
         "USD/GPU-h",
@@ -37,15 +38,22 @@ pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
     headings.extend(more.cost.then_some(COST));
     headings.push("as of");
     let rows = shown.iter().flat_map(|candidate| rows_of(candidate, more));
-    table_without(&headings, rows, &["as of", "USD/h", "SKU"])
+    // Terms, fabric, place and date change what a price is worth, so they stay.
+    table_without(&headings, rows, &["USD/h", "SKU"])
 }
 
-/// The region, and at how many other places the same is sold at the same price.
-fn region(candidate: &Candidate, offer: &Offer) -> String {
-    let region = offer.place.region.as_deref().unwrap_or("unknown");
-    match candidate.also_at.len() {
-        0 => region.to_owned(),
-        more => format!("{region} +{more}"),
+/// Where an offer stands, country first, and at how many other places the same is sold at the same price.
+fn place(offer: &Offer, more: usize) -> String {
+    let country = offer.place.country.map(|country| country.to_string());
+    let parts = country.into_iter().chain(offer.place.region.clone());
+    let known = parts.collect::<Vec<_>>().join(" ");
+    let place = match known.is_empty() {
+        true => "unknown",
+        false => &known,
+    };
+    match more {
+        0 => place.to_owned(),
+        more => format!("{place} +{more}"),
     }
 }
 
@@ -54,12 +62,9 @@ fn words(word: impl std::fmt::Display) -> String {
     word.to_string().replace('_', " ")
 }
 
-/// A price, marked where the provider may take back what it is for.
-fn marked(offer: &Offer, price: &str) -> String {
-    match offer.terms {
-        Terms::Spot => format!("{SPOT}{price}"),
-        _ => price.to_owned(),
-    }
+/// Whether the provider may take it back.
+pub(super) fn is_spot(offer: &Offer) -> bool {
+    offer.terms == Terms::Spot
 }
 
 fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String>> {
@@ -95,10 +100,10 @@ fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String
                 format!("{} x {}", offer.gpus, offer.gpu),
                 words(offer.terms),
                 words(offer.internode),
-                region(candidate, offer),
+                place(offer, candidate.also_at.len()),
                 offer.sku.clone(),
-                marked(offer, &price),
-                marked(offer, &rate),
+                marked_price(price, is_spot(offer)),
+                marked_price(rate, is_spot(offer)),
             ];
             if more.covered {
                 let until = line.covered.map(|covered| covered.until);

@@ -1,11 +1,40 @@
 //! A hybrid plan as people read it: the pairs with their dates and sums, and what the best saves.
 
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use market::money::Money;
 use matcher::{HybridBill, HybridPlan};
 
 use super::table::table;
 use super::text::hanging;
+
+/// The candidates of a plan that are shown: the first `top` of each half, and those of the pairs, given by
+/// their ranks. Of other plans all candidates are of one half.
+pub(super) fn shown<'a, C, H: Eq + Hash>(
+    candidates: &'a [C],
+    paired: &BTreeSet<usize>,
+    top: usize,
+    half_and_rank: impl Fn(&'a C) -> (H, usize),
+) -> Vec<&'a C> {
+    let mut of_half: HashMap<H, usize> = HashMap::new();
+    let is_shown = |candidate: &&'a C| {
+        let (half, rank) = half_and_rank(candidate);
+        let before = of_half.entry(half).or_default();
+        *before += 1;
+        *before <= top || paired.contains(&rank)
+    };
+    candidates.iter().filter(is_shown).collect()
+}
+
+/// The ranks of the candidates of the pairs; none where a plan has no halves.
+pub(super) fn paired(hybrid: Option<&HybridPlan>) -> BTreeSet<usize> {
+    let pairs = hybrid.into_iter().flat_map(|hybrid| &hybrid.pairs);
+    pairs
+        .flat_map(|pair| [pair.train_candidate, pair.serve_candidate])
+        .collect()
+}
 
 /// The pairs and baselines of a hybrid plan, a line each; `named` names the candidate of a rank.
 pub(super) fn told(hybrid: &HybridPlan, named: impl Fn(usize) -> Option<String>) -> Vec<String> {
@@ -116,4 +145,22 @@ fn cents(amount: Money) -> String {
 
 fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_of_each_half_are_shown_and_those_of_the_pairs() {
+        let runs = (1..=12).map(|rank| ("train", rank));
+        let candidates: Vec<_> = runs.chain((13..=20).map(|rank| ("serve", rank))).collect();
+        let ranks = |paired: &[usize], top| -> Vec<usize> {
+            let paired = paired.iter().copied().collect();
+            let shown = shown(&candidates, &paired, top, |one| *one);
+            shown.into_iter().map(|(_, rank)| *rank).collect()
+        };
+        assert_eq!(ranks(&[], 2), [1, 2, 13, 14]);
+        assert_eq!(ranks(&[12, 17], 1), [1, 12, 13, 17]);
+    }
 }

@@ -8,7 +8,7 @@ use adapters::pricesheet::{self, PriceSheets};
 use clap::Args;
 use market::catalog::Skipped;
 use market::counted::counted;
-use market::demand::{Demand, Half};
+use market::demand::Demand;
 use market::ids::ProviderId;
 use market::offer::Offer;
 use market::provider_facts::ProviderFacts;
@@ -16,13 +16,14 @@ use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
 use super::aside::warn;
-use super::candidates::candidate_table;
+use super::candidates::{candidate_table, is_spot};
 use super::colour::Colours;
-use super::hybrid::told;
+use super::hybrid::{paired, shown, told};
 use super::input::read_json;
 use super::own::read_own;
+use super::price::marked_price;
 use super::record::{replay, write_record};
-use super::text::{hanging, print_answer};
+use super::text::{clean, hanging, print_answer};
 use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::flow::decision::DecisionRecord;
 use crate::flow::plan::{CANDIDATES_KEPT, Question, SIMULATED};
@@ -151,7 +152,10 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     if let Some(hybrid) = &mut plan.hybrid {
         hybrid.pairs.truncate(args.top);
     }
-    let shown = shown(&plan, args.top);
+    let paired = paired(plan.hybrid.as_ref());
+    let shown = shown(&plan.candidates, &paired, args.top, |one| {
+        (one.half, one.rank)
+    });
     let answer = if args.json {
         as_json(&read, &plan, &shown, &asked)?
     } else {
@@ -188,23 +192,6 @@ fn warn_of_strangers<'a>(
             names(sellers.keys().collect()),
         ));
     }
-}
-
-/// The candidates that are shown: so many of each half, and those of the pairs that are.
-fn shown(plan: &Plan, top: usize) -> Vec<&Candidate> {
-    let pairs = plan.hybrid.iter().flat_map(|hybrid| &hybrid.pairs);
-    let paired: BTreeSet<_> = pairs
-        .flat_map(|pair| [pair.train_candidate, pair.serve_candidate])
-        .collect();
-    let mut of_half: HashMap<Option<Half>, usize> = HashMap::new();
-    let candidates = plan.candidates.iter();
-    candidates
-        .filter(|candidate| {
-            let before = of_half.entry(candidate.half).or_default();
-            *before += 1;
-            *before <= top || paired.contains(&candidate.rank)
-        })
-        .collect()
 }
 
 /// The offers of these names, each a SKU or the id of an offer.
@@ -279,14 +266,17 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     if let Some(best) = shown.first() {
         lines.push(candidate_table(shown));
         if best.lines.len() > 1 {
-            lines.push(format!("The first in all: {} USD/h", best.cost_per_hour));
+            let is_spot = best.lines.iter().any(|line| is_spot(&line.offer));
+            let price = marked_price(best.cost_per_hour.to_string(), is_spot);
+            lines.push(format!("The first in all: {price} USD/h"));
         }
         for best in told_why(plan) {
             lines.push(heading(&match best.half {
                 None => "Why the first:".to_owned(),
                 Some(half) => format!("Why {} to {half}:", best.rank),
             }));
-            lines.extend(best.reasons.iter().map(|reason| hanging("  - ", reason)));
+            let reasons = best.reasons.iter();
+            lines.extend(reasons.map(|reason| hanging("  - ", &clean(reason))));
         }
         for launch in told_why(plan).iter().flat_map(|best| &best.launch) {
             let ports: Vec<_> = launch.ports.iter().map(u16::to_string).collect();
@@ -326,12 +316,12 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     for offer in asked {
         let region = offer.place.region.as_deref().unwrap_or("an unknown region");
         let of = format!("Of {} {} in {region}:", offer.provider, offer.sku);
-        lines.push(heading(&of));
+        lines.push(heading(&clean(&of)));
         lines.extend(plan.verdicts(offer.offer_id).iter().map(|told| {
             let half = told.half.map(|half| format!("to {half}: "));
             let reason = told.reason.map(|reason| format!("{reason}: "));
             let words = [half.unwrap_or_default(), reason.unwrap_or_default()].concat();
-            hanging("  - ", &format!("{words}{}", told.why))
+            hanging("  - ", &clean(&format!("{words}{}", told.why)))
         }));
     }
     lines.push(format!(
@@ -353,7 +343,7 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
         let examples = plan.refused.iter().filter(|one| one.reason == *reason);
         lines.extend(examples.map(|one| {
             let words = format!("such as {} {}: {}", one.provider, one.sku, one.why);
-            hanging("          ", &words)
+            hanging("          ", &clean(&words))
         }));
     }
     let mut without_offer: BTreeMap<&str, u64> = BTreeMap::new();
@@ -375,7 +365,7 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     }
     lines.extend(
         read.unread_files()
-            .map(|file| hanging("  ", &why_unread(file))),
+            .map(|file| hanging("  ", &clean(&why_unread(file)))),
     );
     lines.join("\n")
 }

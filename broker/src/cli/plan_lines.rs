@@ -4,7 +4,7 @@
 use console::measure_text_width;
 use market::counted::counted;
 
-use super::text::{command_within, hanging, line};
+use super::text::{clean, command_within, hanging, line};
 
 /// The heading over what the work of a candidate costs: a run, or a pile of requests. Of those it ranks.
 pub(super) const COST: &str = "cost USD";
@@ -20,7 +20,8 @@ pub(super) struct Launch<'a> {
     pub(super) config: Option<(&'a str, &'a str)>,
 }
 
-/// How an engine is started, and behind it the file that it reads, to be copied as it stands.
+/// How an engine is started, and behind it the file that it reads, to be copied as it stands, but for what
+/// steers a terminal.
 pub(super) fn launch(launch: &Launch<'_>) -> String {
     let on = launch.on.map(|offer| format!("on {offer}: "));
     let word = if launch.ports.len() == 1 {
@@ -28,23 +29,25 @@ pub(super) fn launch(launch: &Launch<'_>) -> String {
     } else {
         "ports"
     };
-    let told = format!(
+    let told = clean(&format!(
         "{}{}, {word} {}:",
         on.unwrap_or_default(),
         launch.engine,
         launch.ports.join(" "),
-    );
-    let whole = format!("  start {told} {}", launch.command);
+    ));
+    let command = clean(launch.command);
+    let whole = format!("  start {told} {command}");
     let mut lines = match measure_text_width(&whole) <= line() {
         true => vec![whole],
         false => vec![
             hanging("  start ", &told),
-            command_within(line(), "    ", launch.command),
+            command_within(line(), "    ", &command),
         ],
     };
     if let Some((file, contents)) = launch.config {
-        lines.push(format!("  {file}:"));
-        lines.extend(contents.lines().map(|line| format!("    {line}")));
+        lines.push(format!("  {}:", clean(file)));
+        // Line by line, for what cleans a line takes its end for no character of it.
+        lines.extend(contents.lines().map(|line| format!("    {}", clean(line))));
     }
     lines.join("\n")
 }
@@ -125,6 +128,16 @@ mod tests {
         assert_eq!(
             launch(&two),
             "  start on lambda gpu_8x: vLLM, ports 8000 8001: x"
+        );
+        let hostile = Launch {
+            on: Some("lambda a\u{1b}[2J"),
+            command: "x\u{7}",
+            config: Some(("f\u{9b}", "a\u{1b}\nb")),
+            ..two
+        };
+        assert_eq!(
+            launch(&hostile),
+            "  start on lambda a [2J: vLLM, ports 8000 8001: x \n  f :\n    a \n    b"
         );
     }
 

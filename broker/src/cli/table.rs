@@ -8,8 +8,9 @@ use comfy_table::{
 use console::measure_text_width;
 
 use super::colour::Colours;
+use super::price::SPOT;
 use super::terminal::columns;
-use super::text::{LINE, hanging_within};
+use super::text::{LINE, clean, command_within, hanging_within};
 
 /// What a table leaves of a line: the margin of the demo's story.
 pub(crate) const MARGIN: usize = 3;
@@ -21,7 +22,7 @@ const GAP: usize = 3;
 
 /// Draws rows under their headings, as wide as the terminal. Where there is none, in lines of [`LINE`]
 /// columns, and in longer ones where words need them: programs read row by row. Columns of numbers stand flush right, long
-/// cells are broken between words.
+/// cells are broken between words. No cell can steer a terminal.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     table_without(headings, rows, &[])
 }
@@ -32,7 +33,7 @@ pub(super) fn table_without(
     rows: impl IntoIterator<Item = Vec<String>>,
     spare: &[&str],
 ) -> String {
-    let rows: Vec<_> = rows.into_iter().collect();
+    let rows = cleaned(rows);
     let usual = LINE - MARGIN;
     let limit = match columns() {
         Some(columns) => Some(usize::from(columns) - MARGIN),
@@ -53,7 +54,7 @@ pub(crate) fn fitted_without(
     rows: impl IntoIterator<Item = Vec<String>>,
     spare: &[&str],
 ) -> String {
-    let rows: Vec<_> = rows.into_iter().collect();
+    let rows = cleaned(rows);
     if let Some(limit) = columns.map(usize::from) {
         let (mut fewer, mut left) = (headings.to_vec(), rows.clone());
         drop_columns(limit, &mut fewer, &mut left, spare);
@@ -64,9 +65,17 @@ pub(crate) fn fitted_without(
     fitted(columns, headings, rows)
 }
 
+/// Rows of which no cell can steer a terminal.
+fn cleaned(rows: impl IntoIterator<Item = Vec<String>>) -> Vec<Vec<String>> {
+    let rows = rows.into_iter();
+    rows.map(|row| row.iter().map(|cell| clean(cell)).collect())
+        .collect()
+}
+
 fn drop_columns(limit: usize, headings: &mut Vec<&str>, rows: &mut [Vec<String>], spare: &[&str]) {
     for name in spare {
-        if natural_width(headings, rows) <= limit {
+        let needs = needs_of(headings, rows);
+        if drawn(needs.iter().map(|needs| needs.least)) <= limit {
             return;
         }
         if let Some(at) = headings.iter().position(|heading| heading == name) {
@@ -76,17 +85,6 @@ fn drop_columns(limit: usize, headings: &mut Vec<&str>, rows: &mut [Vec<String>]
             });
         }
     }
-}
-
-/// How wide a table is with no cell broken.
-fn natural_width(headings: &[&str], rows: &[Vec<String>]) -> usize {
-    let column = |at: usize, heading: &str| {
-        let cells = rows.iter().filter_map(|row| row.get(at));
-        let cells = cells.map(|cell| measure_text_width(cell));
-        cells.max().unwrap_or(0).max(measure_text_width(heading)) + GAP
-    };
-    let columns = headings.iter().enumerate();
-    columns.map(|(at, heading)| column(at, heading)).sum()
 }
 
 /// As [`table`], within so many columns: where its words are wider, each row stands as labelled lines.
@@ -106,7 +104,7 @@ fn painted(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
-    let rows: Vec<_> = rows.into_iter().collect();
+    let rows = cleaned(rows);
     let widths = match columns.map(usize::from) {
         None => None,
         Some(limit) => match widths(limit, headings, &rows) {
@@ -155,6 +153,11 @@ fn painted(
 /// Whether states and verdicts stand under this heading.
 pub(super) fn holds_states(heading: &str) -> bool {
     matches!(heading, "state" | "verdict" | "outcome")
+}
+
+/// Whether commands to copy stand under this heading, which are never broken between words.
+fn holds_commands(heading: &str) -> bool {
+    heading.ends_with("reach it by")
 }
 
 /// The lines of a table with its headings and states in colours.
@@ -212,6 +215,11 @@ fn stacked(colours: Colours, limit: usize, headings: &[&str], rows: &[Vec<String
         .unwrap_or(0)
         + 2;
     let line = |heading: &str, cell: &str| {
+        let gap = " ".repeat(margin - measure_text_width(heading));
+        let label = colours.heading(heading) + &gap;
+        if holds_commands(heading) {
+            return command_within(limit, &label, cell);
+        }
         let cell = match holds_states(heading) {
             true => colours.state(cell),
             false => cell.to_owned(),
@@ -220,9 +228,7 @@ fn stacked(colours: Colours, limit: usize, headings: &[&str], rows: &[Vec<String
             true => vec![cell.as_str()],
             false => cell.split(' ').collect(),
         };
-        let label = colours.heading(heading);
-        let gap = " ".repeat(margin - measure_text_width(heading));
-        hanging_within(limit, &(label + &gap), words)
+        hanging_within(limit, &label, words)
     };
     let rows = rows.iter().map(|row| {
         let said = zip(headings, row).filter(|(_, cell)| !matches!(cell.as_str(), "" | "-"));
@@ -244,11 +250,9 @@ struct Needs {
     heading: usize,
 }
 
-/// How wide each column is, so that all fit: none narrower than its longest word, nor than its short cells
-/// where these fit. What room is left goes to whichever lacks most of its cells, then of its heading.
-/// `None` where the words are wider than all that there is.
-fn widths(limit: usize, headings: &[&str], rows: &[Vec<String>]) -> Option<Vec<usize>> {
-    let needs: Vec<_> = (headings.iter().enumerate())
+/// What each column needs. A command counts as one word.
+fn needs_of(headings: &[&str], rows: &[Vec<String>]) -> Vec<Needs> {
+    (headings.iter().enumerate())
         .map(|(at, heading)| {
             let cells = rows.iter().filter_map(|row| row.get(at));
             let first = Needs {
@@ -259,30 +263,39 @@ fn widths(limit: usize, headings: &[&str], rows: &[Vec<String>]) -> Option<Vec<u
             };
             cells.fold(first, |needs, cell| {
                 let whole = measure_text_width(cell);
-                let unbroken = if whole <= SHORT {
-                    whole
-                } else {
-                    longest_word(cell)
+                let word = match holds_commands(heading) {
+                    true => whole,
+                    false => longest_word(cell),
                 };
+                let unbroken = if whole <= SHORT { whole } else { word };
                 Needs {
-                    words: needs.words.max(longest_word(cell)),
+                    words: needs.words.max(word),
                     least: needs.least.max(unbroken),
                     cells: needs.cells.max(whole),
                     heading: needs.heading.max(unbroken),
                 }
             })
         })
-        .collect();
-    let drawn = |widths: &[usize]| {
-        (widths.iter().map(|width| width + GAP).sum::<usize>()).saturating_sub(1)
-    };
+        .collect()
+}
+
+/// How wide a table is whose columns are as wide as that.
+fn drawn(widths: impl Iterator<Item = usize>) -> usize {
+    (widths.map(|width| width + GAP).sum::<usize>()).saturating_sub(1)
+}
+
+/// How wide each column is, so that all fit: none narrower than its longest word, nor than its short cells
+/// where these fit. What room is left goes to whichever lacks most of its cells, then of its heading.
+/// `None` where the words are wider than all that there is.
+fn widths(limit: usize, headings: &[&str], rows: &[Vec<String>]) -> Option<Vec<usize>> {
+    let needs = needs_of(headings, rows);
     let narrow = [|needs: &Needs| needs.least, |needs: &Needs| needs.words];
     let mut narrow = narrow
         .iter()
         .map(|least| needs.iter().map(least).collect::<Vec<_>>());
-    let mut widths = narrow.find(|widths| drawn(widths) <= limit)?;
+    let mut widths = narrow.find(|widths| drawn(widths.iter().copied()) <= limit)?;
     for whole in [|needs: &Needs| needs.cells, |needs: &Needs| needs.heading] {
-        while drawn(&widths) < limit {
+        while drawn(widths.iter().copied()) < limit {
             let lack =
                 |(at, width): (usize, &usize)| (whole(&needs[at]).saturating_sub(*width), at);
             let (most, at) = widths.iter().enumerate().map(lack).max().unwrap_or((0, 0));
@@ -299,9 +312,6 @@ fn longest_word(text: &str) -> usize {
     let words = text.split(' ').map(measure_text_width);
     words.max().unwrap_or(0)
 }
-
-/// What stands before the price of what its provider may take back.
-pub(crate) const SPOT: &str = "spot ";
 
 #[cfg(test)]
 mod tests {
@@ -430,11 +440,32 @@ mod tests {
             shown
         };
         has(80, &headings);
-        let narrower = has(39, &["provider", "USD"]);
+        // To the column: so wide are its cells with what is between them.
+        has(39, &headings);
+        let narrower = has(38, &["provider", "USD"]);
         assert!(!narrower.contains("a-long"), "{narrower}");
+        // What can be broken between words makes the room that is needed.
+        let row = ["lambda", "several words of a name", "1.99"].map(str::to_owned);
+        let broken = fitted_without(Some(30), &headings, [row.to_vec()], &["SKU"]);
+        assert!(broken.contains("several"), "{broken}");
         // So narrow that it helps nothing: each row stands as labelled lines, with all of it.
         let narrowest = has(16, &headings);
         assert!(narrowest.contains("a-long-machine-name"), "{narrowest}");
+    }
+
+    #[test]
+    fn a_command_stays_whole_and_no_cell_steers_the_terminal() {
+        let command = "ssh -p 2222 ubuntu@198.51.100.7";
+        let row = || ["0", command, "a\u{1b}[2J\u{7}\nb"].map(str::to_owned);
+        let headings = ["node", "reach it by", "why it fell, in several words"];
+        for columns in [None, Some(20), Some(52), Some(60), Some(100)] {
+            let shown = fitted(columns, &headings, [row().to_vec()]);
+            let whole = shown.replace(" \\\n", " ");
+            let whole = whole.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(whole.contains(command), "{columns:?}: {shown}");
+            let is_plain = |c: char| c == '\n' || !c.is_control();
+            assert!(shown.chars().all(is_plain), "{columns:?}: {shown:?}");
+        }
     }
 
     #[test]

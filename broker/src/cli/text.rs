@@ -20,6 +20,26 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
+/// Values as one text, each of them once, in their order.
+pub(crate) fn each_once(values: impl IntoIterator<Item = String>) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for value in values {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all.join(", ")
+}
+
+/// A text as one word of a shell: in single quotes where it holds more than letters, digits and `/._-`.
+pub(super) fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// How wide a text may be: as the terminal, and [`LINE`] columns at most.
 pub(crate) fn line() -> usize {
     columns().map_or(LINE, |columns| LINE.min(columns.into()))
@@ -62,9 +82,12 @@ pub(super) fn command_within(limit: usize, prefix: &str, command: &str) -> Strin
 /// no wider than a line. What stands in quotes is one word.
 fn parts_of(command: &str, limit: usize) -> Vec<&str> {
     let (mut quote, mut parts, mut flag) = (None, Vec::new(), None);
-    let mut start = 0;
+    let (mut start, mut is_escaped) = (0, false);
     let ends = command.char_indices().filter_map(|(at, c)| {
+        let is_literal = std::mem::take(&mut is_escaped);
         match (quote, c) {
+            _ if is_literal => return None,
+            (None | Some('"'), '\\') => is_escaped = true,
             (Some(open), c) if c == open => quote = None,
             (None, '\'' | '"') => quote = Some(c),
             _ => {}
@@ -242,5 +265,10 @@ mod tests {
             ]
         );
         assert_eq!(command_within(100, "   ", command), format!("   {command}"));
+        let quoted = shell_word("/home/it's a home/config");
+        assert_eq!(quoted, r"'/home/it'\''s a home/config'");
+        let command = format!("ssh -F {quoted} node");
+        assert_eq!(parts_of(&command, 60).last(), Some(&"node"));
+        assert_eq!(parts_of(&command, 0)[2], quoted);
     }
 }

@@ -1,20 +1,22 @@
 //! `broker access`: how to reach the nodes of a reservation.
 
 use std::fs;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
+use market::ids::ReservationId;
 use serde_json::{Value, json};
 
 use super::Session;
 use super::connection::ServiceArgs;
-use super::identity::{identities, stands_for_itself};
+use super::identity::{Identities, identities, stands_for_itself};
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{cell, items, print_table, text};
 use crate::cli::Ending;
 use crate::cli::aside::note;
-use crate::cli::text::{clean, print_line, print_next};
+use crate::cli::text::{clean, print_line, print_next, shell_word};
 
 /// Shows how to reach the nodes of a reservation that was handed off.
 ///
@@ -58,18 +60,14 @@ pub(super) async fn run(args: AccessArgs) -> Result<(), Ending> {
     let access = session.api.send(Route::ReservationAccess.of(&id)).await?;
     if args.ssh_dir.is_some() || args.ssh_config {
         let identities = identities(&session, args.identity.as_deref()).await?;
-        if identities.is_empty() && !session.json {
-            note(
-                "no private key of this tenant's SSH keys is known here; ssh tries the keys that it finds, \
-                 and --identity FILE names one",
-            );
-        }
         let Some(folder) = &args.ssh_dir else {
-            let known_hosts = format!("~/.ssh/known_hosts.{}", alias(&access.value));
-            let entries = ssh_config(&access.value, &known_hosts, &identities)?;
+            let known_hosts = format!("~/.ssh/known_hosts.{}", alias(id));
+            let hosts = ssh_hosts(&access.value, id)?;
+            let entries = ssh_config(&hosts, id, &known_hosts, &identities);
+            note_where_no_key_is_known(&identities);
             return Ok(print_line(entries.trim_end())?);
         };
-        return write_ssh_dir(&session, &access.value, folder, &identities);
+        return write_ssh_dir(&session, &access.value, id, folder, &identities);
     }
     let lines = |field: &str| file_lines(&access.value, field);
     let file = match &args {
@@ -119,6 +117,16 @@ fn print_access(access: &Value) -> Result<(), Ending> {
     print_table(&head, rows)
 }
 
+/// Says what a configuration does that names no private key.
+fn note_where_no_key_is_known(identities: &Identities) {
+    if !identities.has_private {
+        note(
+            "no private key of this tenant's SSH keys is known here; ssh tries the keys that it finds, \
+             and --identity FILE names one",
+        );
+    }
+}
+
 /// A file of the answer, line by line.
 fn file_lines(access: &Value, field: &str) -> Vec<String> {
     let file = access[field].as_str().unwrap_or_default();
@@ -135,8 +143,9 @@ const OURS: &str = "# Written by `broker access`";
 fn write_ssh_dir(
     session: &Session,
     access: &Value,
+    id: ReservationId,
     folder: &Path,
-    identities: &[PathBuf],
+    identities: &Identities,
 ) -> Result<(), Ending> {
     let refuse = |why: String| {
         let shown = folder.display();
@@ -157,9 +166,10 @@ fn write_ssh_dir(
     if !stands_for_itself(&known_hosts) {
         return Err(refuse("its path is none that ssh reads".to_owned()));
     }
-    let quoted = known_hosts.display();
-    let head = format!("{OURS} for {}.\n", text(access, "/reservation_id"));
-    let entries = ssh_config(access, &format!("\"{quoted}\""), identities)?;
+    let quoted = format!("\"{}\"", known_hosts.display());
+    let head = format!("{OURS} for {id}.\n");
+    let nodes = ssh_hosts(access, id)?;
+    let entries = ssh_config(&nodes, id, &quoted, identities);
     let hosts: String = file_lines(access, "known_hosts")
         .iter()
         .map(|line| format!("{line}\n"))
@@ -172,57 +182,97 @@ fn write_ssh_dir(
         let written = json!({ "config": config, "known_hosts": known_hosts });
         return Ok(print_line(&written.to_string())?);
     }
-    let (config, first) = (config.display(), text(access, "/nodes/0/node"));
-    print_next(&format!("ssh -F {config} {}-{first}", alias(access)))?;
+    note_where_no_key_is_known(identities);
+    if let Some(first) = nodes.first() {
+        let config = shell_word(&config.display().to_string());
+        print_next(&format!("ssh -F {config} {}-{}", alias(id), first.node))?;
+    }
     Ok(())
 }
 
-/// What the reservation is called in a configuration of ssh.
-fn alias(access: &Value) -> String {
-    let id = text(access, "/reservation_id");
+/// What the reservation is called in a configuration of ssh: how its id ends.
+fn alias(id: ReservationId) -> String {
+    let id = id.to_string();
     let tail = id.len().saturating_sub(8);
     format!("gpb-{}", id.get(tail..).unwrap_or_default())
 }
 
-/// An entry for each node, named after reservation and node, with the host keys in `known_hosts` and these
-/// private keys alone, where any is known.
+/// A node as a configuration of ssh names it: every part is one word of one line.
+#[derive(Debug)]
+struct SshHost {
+    node: u32,
+    host: String,
+    port: NonZeroU16,
+    user: String,
+    /// Whether its host key is known.
+    has_key: bool,
+}
+
+impl SshHost {
+    /// Reads a node of the answer; `None` for one that could not stand in one line of the file.
+    fn parse(node: &Value) -> Option<Self> {
+        let word = |pointer: &str| {
+            let word = text(node, pointer);
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || ".:-_[]".contains(c);
+            (!word.is_empty() && word.chars().all(is_plain)).then_some(word)
+        };
+        let port = u16::try_from(node["port"].as_u64()?).ok()?;
+        Some(Self {
+            node: node["node"].as_u64()?.try_into().ok()?,
+            host: word("/host")?,
+            port: NonZeroU16::new(port)?,
+            user: word("/user")?,
+            has_key: !items(node, "host_keys").is_empty(),
+        })
+    }
+}
+
+/// The nodes of the answer.
 ///
-/// Errors: the answer is no, for an address that could not stand in one line of the file.
-fn ssh_config(access: &Value, known_hosts: &str, identities: &[PathBuf]) -> Result<String, Ending> {
-    let (id, alias) = (text(access, "/reservation_id"), alias(access));
+/// Errors: the answer is no, for one that a configuration of ssh cannot hold.
+fn ssh_hosts(access: &Value, id: ReservationId) -> Result<Vec<SshHost>, Ending> {
+    let host = |node: &Value| {
+        SshHost::parse(node).ok_or_else(|| {
+            Ending::No(format!(
+                "node {} has an address that an SSH configuration cannot hold; \
+                 `broker access {id} --json` shows it",
+                text(node, "/node")
+            ))
+        })
+    };
+    items(access, "nodes").iter().map(host).collect()
+}
+
+/// An entry for each node, named after reservation and node, with the host keys in `known_hosts` and these
+/// keys; with these alone, where any of them is a private one.
+fn ssh_config(
+    hosts: &[SshHost],
+    id: ReservationId,
+    known_hosts: &str,
+    identities: &Identities,
+) -> String {
+    let alias = alias(id);
     let mut entries = String::new();
-    for node in items(access, "nodes") {
-        let [host, user] = ["/host", "/user"].map(|field| text(node, field));
-        for word in [&host, &user] {
-            let plain = |c: char| c.is_ascii_alphanumeric() || ".:-_[]".contains(c);
-            if word.is_empty() || !word.chars().all(plain) {
-                return Err(Ending::No(format!(
-                    "node {} has an address that an SSH configuration cannot hold; \
-                     `broker access {id} --json` shows it",
-                    text(node, "/node")
-                )));
-            }
-        }
+    for host in hosts {
         // As the service writes it: a key that nobody knows yet is believed once.
-        let strict = match items(node, "host_keys") {
-            [] => "accept-new",
-            _ => "yes",
+        let strict = match host.has_key {
+            true => "yes",
+            false => "accept-new",
         };
         entries.push_str(&format!(
-            "Host {alias}-{}\n    HostName {host}\n    Port {}\n    User {user}\n    \
+            "Host {alias}-{}\n    HostName {}\n    Port {}\n    User {}\n    \
              UserKnownHostsFile {known_hosts}\n    \
              StrictHostKeyChecking {strict}\n",
-            text(node, "/node"),
-            text(node, "/port"),
+            host.node, host.host, host.port, host.user,
         ));
-        for identity in identities {
-            entries.push_str(&format!("    IdentityFile \"{}\"\n", identity.display()));
+        for file in &identities.files {
+            entries.push_str(&format!("    IdentityFile \"{}\"\n", file.display()));
         }
-        if !identities.is_empty() {
+        if identities.has_private {
             entries.push_str("    IdentitiesOnly yes\n");
         }
     }
-    Ok(entries)
+    entries
 }
 
 #[cfg(test)]
@@ -231,34 +281,62 @@ mod tests {
 
     use super::*;
 
-    fn access(host: &str) -> Value {
-        let node =
-            json!({ "node": 0, "host": host, "port": 2222, "user": "ubuntu", "host_keys": [{}] });
-        json!({ "reservation_id": "rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718", "nodes": [node] })
+    fn id() -> ReservationId {
+        let id = "rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718".parse();
+        id.expect("an id")
+    }
+
+    fn access(fields: &Value) -> Value {
+        let mut node = json!({
+            "node": 0, "host": "198.51.100.7", "port": 2222, "user": "ubuntu", "host_keys": [{}],
+        });
+        let all = node.as_object_mut().expect("fields");
+        all.extend(fields.as_object().expect("fields").clone());
+        json!({ "reservation_id": "x *", "nodes": [node] })
     }
 
     #[test]
     fn each_node_gets_an_entry_that_ssh_understands() {
-        let entry = |identities: &[PathBuf]| {
+        let hosts = ssh_hosts(&access(&json!({})), id()).expect("hosts");
+        let entry = |files: &[&str], has_private| {
+            let files = files.iter().map(PathBuf::from).collect();
+            let identities = Identities { files, has_private };
             let known_hosts = "~/.ssh/known_hosts.gpb-e5f60718";
-            ssh_config(&access("198.51.100.7"), known_hosts, identities).expect("entries")
+            ssh_config(&hosts, id(), known_hosts, &identities)
         };
         let usual = "Host gpb-e5f60718-0\n    HostName 198.51.100.7\n    Port 2222\n    User ubuntu\n    \
              UserKnownHostsFile ~/.ssh/known_hosts.gpb-e5f60718\n    StrictHostKeyChecking yes\n";
-        assert_eq!(entry(&[]), usual);
+        assert_eq!(entry(&[], false), usual);
         assert_eq!(
-            entry(&["/home/ada/my key".into()]),
+            entry(&["/home/ada/my key"], true),
             format!("{usual}    IdentityFile \"/home/ada/my key\"\n    IdentitiesOnly yes\n")
+        );
+        // An agent may have its private half, or none has: ssh tries what else there is.
+        assert_eq!(
+            entry(&["/home/ada/key.pub"], false),
+            format!("{usual}    IdentityFile \"/home/ada/key.pub\"\n")
         );
     }
 
     #[test]
-    fn an_address_cannot_smuggle_a_line_into_the_configuration() {
-        for hostile in ["a\n    ProxyCommand evil", "a ProxyCommand", "", "$(x)"] {
-            assert!(
-                ssh_config(&access(hostile), "k", &[]).is_err(),
-                "{hostile:?}"
-            );
+    fn no_field_of_a_node_can_smuggle_anything_into_the_configuration() {
+        for (field, hostile) in [
+            ("host", json!("a\n    ProxyCommand evil")),
+            ("host", json!("a ProxyCommand")),
+            ("host", json!("")),
+            ("host", json!("$(x)")),
+            ("user", json!("a b")),
+            ("node", json!("0 *")),
+            ("node", json!(-1)),
+            ("node", json!(1.5)),
+            ("node", json!(4_294_967_296_u64)),
+            ("port", json!("22\n    ProxyCommand evil")),
+            ("port", json!(0)),
+            ("port", json!(65_536)),
+            ("port", Value::Null),
+        ] {
+            let hosts = ssh_hosts(&access(&json!({ field: hostile })), id());
+            assert!(hosts.is_err(), "{field}: {hosts:?}");
         }
     }
 }

@@ -17,14 +17,23 @@ use crate::cli::Ending;
 /// How the file of a public key ends.
 const PUBLIC: &str = "pub";
 
-/// The private keys that a configuration of ssh names: the one that was given, else those of the tenant's
+/// What a configuration of ssh logs in with.
+#[derive(Debug, Default)]
+pub(super) struct Identities {
+    /// Private keys; and public ones whose private halves are kept elsewhere, such as by an agent.
+    pub(super) files: Vec<PathBuf>,
+    /// Whether any of them is a private key.
+    pub(super) has_private: bool,
+}
+
+/// The keys that a configuration of ssh names: the private one that was given, else those of the tenant's
 /// keys that are known here.
 ///
 /// Errors: wrong input, where the one given is not there.
 pub(super) async fn identities(
     session: &Session,
     given: Option<&Path>,
-) -> Result<Vec<PathBuf>, Ending> {
+) -> Result<Identities, Ending> {
     if let Some(file) = given {
         let refuse = |why: String| {
             let shown = file.display();
@@ -35,7 +44,10 @@ pub(super) async fn identities(
         if !stands_for_itself(&path) {
             return Err(refuse("its path is none that ssh reads".to_owned()));
         }
-        return Ok(vec![path]);
+        return Ok(Identities {
+            files: vec![path],
+            has_private: true,
+        });
     }
     // Who may not list the keys still gets the way to the nodes.
     let listed = session
@@ -43,21 +55,33 @@ pub(super) async fn identities(
         .list(Route::ListSshKeys.all().into(), true)
         .await;
     let Ok(listed) = listed else {
-        return Ok(Vec::new());
+        return Ok(Identities::default());
     };
     let installed: Vec<_> = items(&listed.value, "items")
         .iter()
         .map(|key| text(key, "/fingerprint"))
         .collect();
-    let mut found: Vec<PathBuf> = known_here()
-        .into_iter()
-        .filter(|file| fingerprint_of(file).is_some_and(|print| installed.contains(&print)))
-        .map(|file| private_half(&file))
-        .filter(|file| stands_for_itself(file))
-        .collect();
-    found.sort_unstable();
-    found.dedup();
-    Ok(found)
+    let public = known_here().into_iter();
+    let public =
+        public.filter(|file| fingerprint_of(file).is_some_and(|print| installed.contains(&print)));
+    Ok(identities_of(public))
+}
+
+/// The private halves of public keys, and those keys of which there is none here.
+fn identities_of(public: impl Iterator<Item = PathBuf>) -> Identities {
+    let mut found = Identities::default();
+    for file in public {
+        let private = private_half(&file);
+        let is_private = private.is_some();
+        let named = private.unwrap_or(file);
+        if stands_for_itself(&named) {
+            found.has_private |= is_private;
+            found.files.push(named);
+        }
+    }
+    found.files.sort_unstable();
+    found.files.dedup();
+    found
 }
 
 /// Remembers where the public key lies that was added from a file, so that `access` finds its private half.
@@ -100,14 +124,12 @@ fn known_here() -> Vec<PathBuf> {
     known
 }
 
-/// The private key beside a public one; the public one where that is kept elsewhere, such as by an agent,
-/// which then knows which to use.
-fn private_half(file: &Path) -> PathBuf {
+/// The private key beside a public one; `None` where that is kept elsewhere, such as by an agent, which
+/// knows by the public one which to use.
+fn private_half(file: &Path) -> Option<PathBuf> {
+    let is_public = file.extension().is_some_and(|end| end == PUBLIC);
     let private = file.with_extension("");
-    match file.extension().is_some_and(|end| end == PUBLIC) && private.is_file() {
-        true => private,
-        false => file.to_owned(),
-    }
+    (is_public && private.is_file()).then_some(private)
 }
 
 /// The fingerprint of the public key in a file, as `ssh` and the service show it; `None` where it holds none.
@@ -139,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_is_known_by_its_fingerprint_and_stands_for_its_private_half() {
+    fn a_public_key_is_known_by_its_fingerprint_and_by_what_lies_beside_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let public = folder.path().join("id_ed25519.pub");
         let line =
@@ -148,10 +170,14 @@ mod tests {
         // As `ssh-keygen -l` prints it.
         let print = "SHA256:CAmcjzXaiFN8RInmaYctL7Xr1ku00OJmF6tjbCtUVcA";
         assert_eq!(fingerprint_of(&public).as_deref(), Some(print));
-        assert_eq!(private_half(&public), public, "an agent has it");
+        let found = || {
+            let found = identities_of([public.clone()].into_iter());
+            (found.files, found.has_private)
+        };
+        assert_eq!(found(), (vec![public.clone()], false), "an agent has it");
         let private = folder.path().join("id_ed25519");
         fs::write(&private, "secret").expect("written");
-        assert_eq!(private_half(&public), private);
+        assert_eq!(found(), (vec![private], true));
         fs::write(&public, "no key").expect("written");
         assert_eq!(fingerprint_of(&public), None);
     }

@@ -20,7 +20,7 @@ use super::route::Route;
 use super::sheet::{print_sheet, text};
 use crate::cli::Ending;
 use crate::cli::aside::note;
-use crate::cli::text::{print_line, print_text};
+use crate::cli::text::{clean, print_line, print_text};
 
 /// Checks an API key against a service, and keeps both as a profile.
 ///
@@ -203,7 +203,7 @@ pub(super) async fn whoami(args: WhoamiArgs) -> Result<(), Ending> {
         .flatten()
         .filter_map(|(family, level)| Some((family, level.as_str()?)))
         .filter(|(_, level)| *level != "none")
-        .map(|(family, level)| format!("{} {level}", family.replace('_', " ")))
+        .map(|(family, level)| clean(&format!("{} {level}", family.replace('_', " "))))
         .collect();
     print_sheet(&[
         ("service", text(&who, "/server")),
@@ -220,7 +220,7 @@ pub(super) async fn whoami(args: WhoamiArgs) -> Result<(), Ending> {
 fn names(projects: &Value) -> String {
     let projects = projects.as_array().into_iter().flatten();
     let names = projects.filter_map(|project| project["name"].as_str());
-    names.collect::<Vec<_>>().join(", ")
+    names.map(clean).collect::<Vec<_>>().join(", ")
 }
 
 /// Whose key it is, from the token that the service trades it for. The token itself is dropped:

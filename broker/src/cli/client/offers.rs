@@ -18,7 +18,7 @@ use super::sheet::{
 };
 use super::{Session, word};
 use crate::cli::Ending;
-use crate::cli::table::SPOT;
+use crate::cli::price::marked_price;
 use crate::cli::text::print_text;
 use crate::platform::clock::{Clock as _, SystemClock};
 
@@ -104,30 +104,33 @@ pub(super) async fn run(args: OffersArgs) -> Result<(), Ending> {
     Ok(())
 }
 
+/// The headings of [`row`].
+const HEADINGS: [&str; 12] = [
+    "provider",
+    "GPUs",
+    "terms",
+    "fabric",
+    "place",
+    "SKU",
+    "machine",
+    "free",
+    "USD/GPU-h",
+    "USD/h",
+    "read",
+    "id",
+];
+
+/// What a narrow terminal does without. Terms, fabric and place change the price, so they stay.
+const SPARE: [&str; 5] = ["id", "USD/h", "machine", "read", "SKU"];
+
 fn print_offers(page: &Value) -> Result<(), Ending> {
     let offers = items(page, "items");
     if offers.is_empty() {
         return Ok(());
     }
     let now = SystemClock.now();
-    let headings = [
-        "provider",
-        "GPUs",
-        "terms",
-        "fabric",
-        "place",
-        "SKU",
-        "machine",
-        "free",
-        "USD/GPU-h",
-        "USD/h",
-        "read",
-        "id",
-    ];
-    // Terms, fabric and place change the price, so they stay.
-    let spare = ["id", "USD/h", "machine", "read", "SKU"];
     let rows = offers.iter().map(|offer| row(offer, now));
-    print_table_without(&headings, rows, &spare)?;
+    print_table_without(&HEADINGS, rows, &SPARE)?;
     if page["next_cursor"].is_string() {
         print_text(&format!(
             "The first {}; --all shows all of them.",
@@ -138,7 +141,11 @@ fn print_offers(page: &Value) -> Result<(), Ending> {
 }
 
 fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
-    let read = age(time(offer, "/observed_at"), now);
+    // What is too old to be matched is said in a column that stays.
+    let free = match offer["stale"] == true {
+        true => "stale".to_owned(),
+        false => free(offer),
+    };
     vec![
         cell(offer, "/provider"),
         gpus(offer),
@@ -147,29 +154,22 @@ fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
         place(offer),
         cell(offer, "/sku"),
         words(offer, "/tenancy"),
-        free(offer),
+        free,
         marked(offer, "/price_usd_gpu_hour"),
         marked(offer, "/price_usd_hour"),
-        if offer["stale"] == true {
-            format!("{read}, stale")
-        } else {
-            read
-        },
+        age(time(offer, "/observed_at"), now),
         cell(offer, "/offer_id"),
     ]
 }
 
 /// A price of an offer, marked where the provider may take back what it is for.
 pub(super) fn marked(offer: &Value, pointer: &str) -> String {
-    marked_of(offer, price(offer, pointer))
+    marked_price(price(offer, pointer), is_spot(offer))
 }
 
-/// A price, marked where the provider of the offer may take back what it is for.
-pub(super) fn marked_of(offer: &Value, price: String) -> String {
-    match offer["terms"] == "spot" {
-        true => format!("{SPOT}{price}"),
-        false => price,
-    }
+/// Whether the provider of an offer may take back what it sells.
+pub(super) fn is_spot(offer: &Value) -> bool {
+    offer["terms"] == "spot"
 }
 
 /// The GPUs of one node of an offer.
@@ -199,7 +199,10 @@ fn free(offer: &Value) -> String {
 
 /// Prints one offer as a sheet.
 pub(super) fn print_offer(offer: &Value) -> Result<(), Ending> {
-    let now = SystemClock.now();
+    print_sheet(&sheet_of(offer, SystemClock.now()))
+}
+
+fn sheet_of(offer: &Value, now: DateTime<Utc>) -> Vec<(&'static str, String)> {
     let state = match (&offer["withdrawn"], &offer["stale"]) {
         (Value::Bool(true), _) => "withdrawn",
         (_, Value::Bool(true)) => "stale: too old to be matched",
@@ -210,7 +213,7 @@ pub(super) fn print_offer(offer: &Value) -> Result<(), Ending> {
     } else {
         "no, it is only compared with"
     };
-    print_sheet(&[
+    vec![
         ("offer", text(offer, "/offer_id")),
         ("provider", text(offer, "/provider")),
         ("SKU", text(offer, "/sku")),
@@ -219,12 +222,48 @@ pub(super) fn print_offer(offer: &Value) -> Result<(), Ending> {
         ("machine", words(offer, "/tenancy")),
         ("terms", words(offer, "/terms")),
         ("fabric", words(offer, "/internode")),
-        ("USD/h", price(offer, "/price_usd_hour")),
-        ("USD/GPU-h", price(offer, "/price_usd_gpu_hour")),
+        ("USD/h", marked(offer, "/price_usd_hour")),
+        ("USD/GPU-h", marked(offer, "/price_usd_gpu_hour")),
         ("free", free(offer)),
         ("can be ordered", orderable.to_owned()),
         ("state", state.to_owned()),
         ("why stale", text(offer, "/stale_reason")),
         ("read", age(time(offer, "/observed_at"), now)),
-    ])
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::table::fitted_without;
+
+    fn offer() -> Value {
+        json!({
+            "offer_id": "off_019a3f0e1c7b7d40b2a1c3d4e5f60718", "provider": "hyperstack",
+            "sku": "n3-H100-SXM5x8", "gpus": 8, "gpu": "H100-SXM", "terms": "spot",
+            "internode": "ethernet", "place": { "country": "CA", "region": "CANADA-1" },
+            "tenancy": "vm", "price_usd_gpu_hour": "2.4", "price_usd_hour": "19.2",
+            "availability": { "nodes": 3 }, "stale": true, "observed_at": "2026-11-21T13:00:00Z",
+        })
+    }
+
+    #[test]
+    fn what_is_stale_says_so_at_every_width() {
+        for columns in [None, Some(20), Some(60), Some(80), Some(100), Some(200)] {
+            let rows = [row(&offer(), DateTime::UNIX_EPOCH)];
+            let shown = fitted_without(columns, &HEADINGS, rows, &SPARE);
+            assert!(shown.contains("stale"), "{columns:?}: {shown}");
+        }
+    }
+
+    #[test]
+    fn the_prices_of_a_sheet_are_marked_as_those_of_a_table() {
+        let sheet = sheet_of(&offer(), DateTime::UNIX_EPOCH);
+        for line in [("USD/h", "spot 19.20"), ("USD/GPU-h", "spot 2.40")] {
+            let line = (line.0, line.1.to_owned());
+            assert!(sheet.contains(&line), "{line:?} in {sheet:?}");
+        }
+    }
 }

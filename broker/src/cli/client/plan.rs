@@ -15,7 +15,7 @@ use super::sheet::{cell, items, price, print_table_within, sum, text, words};
 use super::{Session, word};
 use crate::cli::Ending;
 use crate::cli::colour::Colours;
-use crate::cli::hybrid::told;
+use crate::cli::hybrid::{paired, shown, told};
 use crate::cli::plan_lines;
 use crate::cli::text::{clean, hanging, print_line, print_next, print_text};
 
@@ -72,78 +72,107 @@ pub(super) fn nothing_matches() -> Ending {
 
 /// Prints a plan: the candidates, why the first one, and what kept the others out.
 pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
+    // What comes next names a candidate that is shown.
+    let top = top.max(1);
     let candidates = items(plan, "candidates");
-    if let Some(best) = candidates.first() {
-        let shown: Vec<&Value> = candidates.iter().take(top).collect();
-        let more = More::of(&shown);
-        let rows = shown.iter().flat_map(|candidate| rows(candidate, more));
-        // Terms, fabric and place change the price, so they stay.
-        print_table_within(&more.headings(), rows, &["USD/h", "SKU"])?;
-        for best in told_why(plan, best) {
-            let why = match best["half"].as_str() {
-                None => "Why the first:".to_owned(),
-                Some(half) => format!("Why {} to {}:", text(best, "/rank"), clean(half)),
-            };
-            print_line(&Colours::of_stdout().heading(&why))?;
-            for reason in items(best, "reasons").iter().filter_map(Value::as_str) {
-                print_line(&hanging("  - ", &clean(reason)))?;
-            }
-        }
-        for launch in (told_why(plan, best).into_iter()).flat_map(|best| items(best, "launch")) {
-            let ports: Vec<String> = items(launch, "ports")
-                .iter()
-                .map(Value::to_string)
-                .collect();
-            let (engine, command) = (text(launch, "/engine"), text(launch, "/command"));
-            let on = started_on(best, launch);
-            let file = text(launch, "/config/file");
-            // Line by line, for what cleans a line takes its end for no character of it.
-            let contents = launch["config"]["contents"].as_str().unwrap_or_default();
-            let contents: Vec<_> = contents.lines().map(clean).collect();
-            let contents = contents.join("\n");
-            print_text(&plan_lines::launch(&plan_lines::Launch {
-                on: on.as_deref(),
-                engine: &engine,
-                ports: &ports,
-                command: &command,
-                config: launch
-                    .get("config")
-                    .map(|_| (file.as_str(), contents.as_str())),
-            }))?;
-        }
-        for other in items(plan, "alternatives") {
-            let tokens = ["asked_usd_per_million_tokens", "usd_per_million_tokens"];
-            let known = tokens.iter().all(|field| other[field].is_string());
-            let [asked, with] = tokens.map(|field| price(other, &format!("/{field}")));
-            print_text(&plan_lines::alternative(
-                &words(other, "/weights"),
-                &price(other, "/price_usd_hour"),
-                &price(other, "/saves_usd_hour"),
-                known.then_some((asked.as_str(), with.as_str())),
-            ))?;
-        }
+    let mut hybrid = hybrid_of(plan);
+    if let Some(hybrid) = &mut hybrid {
+        hybrid.pairs.truncate(top);
     }
-    if let Some(hybrid) = hybrid_of(plan) {
+    let best = told_why(candidates, hybrid.as_ref());
+    if !candidates.is_empty() {
+        let paired = paired(hybrid.as_ref());
+        print_candidates(&shown(candidates, &paired, top, half_and_rank))?;
+        print_reasons(&best)?;
+        print_launches(&best)?;
+        print_alternatives(plan)?;
+    }
+    if let Some(hybrid) = &hybrid {
         let sku = |rank: usize| {
             let candidate = candidates.get(rank.checked_sub(1)?)?;
             Some(format!("{rank} {}", text(candidate, "/lines/0/sku")))
         };
-        for line in told(&hybrid, sku) {
+        for line in told(hybrid, sku) {
             print_text(&line)?;
         }
     }
     print_rejected(plan)?;
     if is_met(plan) {
         let id = text(plan, "/id");
-        for best in candidates
-            .first()
-            .map(|first| told_why(plan, first))
-            .into_iter()
-            .flatten()
-        {
+        for best in &best {
             let rank = text(best, "/rank");
             print_next(&format!("broker quote {id} --candidate {rank}"))?;
         }
+    }
+    Ok(())
+}
+
+/// The half of a demand that a candidate is for, and its rank.
+fn half_and_rank(candidate: &Value) -> (Option<&str>, usize) {
+    let rank = candidate["rank"].as_u64().unwrap_or_default();
+    (
+        candidate["half"].as_str(),
+        usize::try_from(rank).unwrap_or_default(),
+    )
+}
+
+fn print_candidates(shown: &[&Value]) -> Result<(), Ending> {
+    let more = More::of(shown);
+    let rows = shown.iter().flat_map(|candidate| rows(candidate, more));
+    // Terms, fabric and place change the price, so they stay.
+    print_table_within(&more.headings(), rows, &["USD/h", "SKU"])
+}
+
+fn print_reasons(best: &[&Value]) -> Result<(), Ending> {
+    for best in best {
+        let why = match best["half"].as_str() {
+            None => "Why the first:".to_owned(),
+            Some(half) => format!("Why {} to {}:", text(best, "/rank"), clean(half)),
+        };
+        print_line(&Colours::of_stdout().heading(&why))?;
+        for reason in items(best, "reasons").iter().filter_map(Value::as_str) {
+            print_line(&hanging("  - ", &clean(reason)))?;
+        }
+    }
+    Ok(())
+}
+
+fn print_launches(best: &[&Value]) -> Result<(), Ending> {
+    for (best, launch) in best.iter().flat_map(|best| {
+        items(best, "launch")
+            .iter()
+            .map(move |launch| (best, launch))
+    }) {
+        let ports: Vec<String> = items(launch, "ports")
+            .iter()
+            .map(Value::to_string)
+            .collect();
+        let (engine, command) = (text(launch, "/engine"), text(launch, "/command"));
+        let on = started_on(best, launch);
+        let file = text(launch, "/config/file");
+        let contents = launch["config"]["contents"].as_str().unwrap_or_default();
+        print_text(&plan_lines::launch(&plan_lines::Launch {
+            on: on.as_deref(),
+            engine: &engine,
+            ports: &ports,
+            command: &command,
+            config: launch.get("config").map(|_| (file.as_str(), contents)),
+        }))?;
+    }
+    Ok(())
+}
+
+fn print_alternatives(plan: &Value) -> Result<(), Ending> {
+    for other in items(plan, "alternatives") {
+        let tokens = ["asked_usd_per_million_tokens", "usd_per_million_tokens"];
+        let known = tokens.iter().all(|field| other[field].is_string());
+        let [asked, with] = tokens.map(|field| price(other, &format!("/{field}")));
+        print_text(&plan_lines::alternative(
+            &words(other, "/weights"),
+            &price(other, "/price_usd_hour"),
+            &price(other, "/saves_usd_hour"),
+            known.then_some((asked.as_str(), with.as_str())),
+        ))?;
     }
     Ok(())
 }
@@ -165,16 +194,14 @@ fn hybrid_of(plan: &Value) -> Option<HybridPlan> {
     HybridPlan::deserialize(plan.get("hybrid")?).ok()
 }
 
-/// The candidates whose reasons are told: the first, or those of the best pair.
-fn told_why<'a>(plan: &'a Value, first: &'a Value) -> Vec<&'a Value> {
-    let candidates = items(plan, "candidates");
-    let pair = hybrid_of(plan).and_then(|hybrid| hybrid.pairs.into_iter().next());
+/// The candidates whose reasons are told: those of the best pair, or the first.
+fn told_why<'a>(candidates: &'a [Value], hybrid: Option<&HybridPlan>) -> Vec<&'a Value> {
+    let pair = hybrid.and_then(|hybrid| hybrid.pairs.first());
     let Some(pair) = pair else {
-        return vec![first];
+        return candidates.first().into_iter().collect();
     };
-    let ranks = [pair.train_candidate, pair.serve_candidate];
-    let known = ranks.into_iter();
-    known
+    let ranks = [pair.train_candidate, pair.serve_candidate].into_iter();
+    ranks
         .filter_map(|rank| candidates.get(rank.checked_sub(1)?))
         .collect()
 }
@@ -307,7 +334,7 @@ mod tests {
     }
 
     /// The cells of these columns, row by row.
-    fn shown(candidate: &Value, columns: &[&str]) -> Vec<Vec<String>> {
+    fn cells_of(candidate: &Value, columns: &[&str]) -> Vec<Vec<String>> {
         let more = More::of(&[candidate]);
         let headings = more.headings();
         let rows = rows(candidate, more).map(|row| {
@@ -328,7 +355,7 @@ mod tests {
             "until": "2026-12-10T16:00:00Z",
         }] }));
         assert_eq!(
-            shown(
+            cells_of(
                 &paid,
                 &["USD/GPU-h", "covered at", "covered until", "order"]
             ),
@@ -342,10 +369,10 @@ mod tests {
     #[test]
     fn what_ranks_is_shown_once_for_all_lines_and_only_where_it_is_what_ranks() {
         let run = candidate(&json!({ "facts": { "run_cost_usd": "1234.5678" } }));
-        assert_eq!(shown(&run, &["cost USD"]), [["1234.57"], [""]]);
+        assert_eq!(cells_of(&run, &["cost USD"]), [["1234.57"], [""]]);
         let chat = candidate(&json!({ "facts": {} }));
         let headings = More::of(&[&chat]).headings();
         assert_eq!(headings.len(), 11, "{headings:?}");
-        assert_eq!(shown(&chat, &["order"]), [["yes"], ["yes"]]);
+        assert_eq!(cells_of(&chat, &["order"]), [["yes"], ["yes"]]);
     }
 }

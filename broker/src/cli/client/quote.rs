@@ -11,14 +11,15 @@ use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
 use super::covered;
 use super::demand::DemandArgs;
-use super::offers::{gpus, marked_of, place};
+use super::offers::{gpus, is_spot, place};
 use super::route::Route;
 use super::sheet::{
     cell, dollars, items, moment, price, print_sheet, print_table_without, text, words,
 };
 use super::{Session, plan, word};
 use crate::cli::Ending;
-use crate::cli::text::print_next;
+use crate::cli::price::marked_price;
+use crate::cli::text::{each_once, print_next};
 use crate::platform::clock::{Clock as _, SystemClock};
 
 /// Freezes the price of a plan's candidate until the quote lapses. Costs nothing.
@@ -74,17 +75,21 @@ pub(super) async fn run(args: QuoteArgs) -> Result<(), Ending> {
 
 /// Prints a quote as a sheet and its lines as a table.
 pub(super) fn print_quote(quote: &Value) -> Result<(), Ending> {
-    let now = SystemClock.now();
-    print_sheet(&[
+    print_sheet(&sheet_of(quote, SystemClock.now()))?;
+    print_lines(quote)
+}
+
+fn sheet_of(quote: &Value, now: DateTime<Utc>) -> Vec<(&'static str, String)> {
+    let price = price(quote, "/price_usd_hour");
+    vec![
         ("quote", text(quote, "/id")),
         ("plan", text(quote, "/plan_id")),
         ("fabric", fabric(quote)),
-        ("USD/h", price(quote, "/price_usd_hour")),
+        ("USD/h", marked_price(price, has_spot(quote))),
         ("covered until", covered::first_end(quote, now)),
         ("made", moment(quote, "/created_at", now)),
         ("lapses", moment(quote, "/expires_at", now)),
-    ])?;
-    print_lines(quote)
+    ]
 }
 
 /// Prints what is sold, line by line.
@@ -116,7 +121,7 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
             words(offer, "/internode"),
             place(offer),
             cell(offer, "/sku"),
-            marked_of(offer, price(line, "/rate_usd_gpu_hour")),
+            marked_price(price(line, "/rate_usd_gpu_hour"), is_spot(offer)),
         ];
         if is_covered {
             row.extend(covered::cells(&line["covered"]));
@@ -126,14 +131,29 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
     print_table_without(&headings, rows, &["SKU"])
 }
 
-/// US dollars per hour of all lines at a moment, at their frozen rates.
+/// What the offers of all lines have of one thing, each of it once.
+pub(super) fn of_offers(priced: &Value, of: impl Fn(&Value) -> String) -> String {
+    let lines = items(priced, "lines").iter();
+    each_once(lines.map(|line| of(&line["offer"])))
+}
+
+/// Whether a provider may take back any line.
+fn has_spot(priced: &Value) -> bool {
+    let mut lines = items(priced, "lines").iter();
+    lines.any(|line| is_spot(&line["offer"]))
+}
+
+/// US dollars per hour of all lines at a moment, at their frozen rates, marked where any is spot; empty
+/// where it is not known.
 pub(super) fn usd_per_hour(priced: &Value, now: DateTime<Utc>) -> String {
     let of_line = |line: &Value| {
         let rate = covered::rate_at(line, now)?;
         rate.checked_mul(line["gpus"].as_u64()?.into())
     };
     let all: Option<Vec<Decimal>> = items(priced, "lines").iter().map(of_line).collect();
-    all.map_or_else(String::new, |lines| dollars(lines.iter().sum(), 4))
+    all.map_or_else(String::new, |lines| {
+        marked_price(dollars(lines.iter().sum(), 4), has_spot(priced))
+    })
 }
 
 /// What is sold, in a few words: "2 nodes of 8 H100-SXM at voltagepark".
@@ -212,5 +232,11 @@ mod tests {
         );
         assert_eq!(over(1, "ethernet"), "");
         assert_eq!(usd_per_hour(&json!({ "lines": [{}] }), now), "");
+        let mut spot = priced;
+        spot["lines"][1]["offer"]["terms"] = json!("spot");
+        spot["price_usd_hour"] = json!("48.5");
+        assert_eq!(usd_per_hour(&spot, now), "spot 48.50");
+        let marked = ("USD/h", "spot 48.50".to_owned());
+        assert!(sheet_of(&spot, now).contains(&marked));
     }
 }

@@ -77,7 +77,8 @@ fn print_reservations(page: &Value) -> Result<(), Ending> {
         ]
     });
     let headings = ["id", "name", "state", "what", "USD/h", "placed"];
-    print_table_without(&headings, rows, &["placed", "USD/h", "name"])?;
+    // Where something is sold its price stays.
+    print_table_without(&headings, rows, &["placed", "name"])?;
     if page["next_cursor"].is_string() {
         print_text(&format!(
             "The newest {}; --all shows all of them.",

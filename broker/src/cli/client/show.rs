@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::api::{Call, Document};
 use super::connection::ServiceArgs;
 use super::covered;
-use super::offers::{gpus, print_offer};
+use super::offers::{gpus, place, print_offer};
 use super::plan::print_plan;
-use super::quote::{print_lines, print_quote, usd_per_hour};
+use super::quote::{of_offers, print_lines, print_quote, usd_per_hour};
 use super::reservations::{find, parse_reservation, state};
 use super::route::Route;
 use super::sheet::{NOTHING, age, cell, items, moment, print_table_without, text, time, words};
@@ -131,7 +131,9 @@ pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
         ("name", text(it, "/name")),
         ("state", state(it)),
         ("what", quote::in_words(it)),
+        ("terms", of_offers(it, |offer| words(offer, "/terms"))),
         ("fabric", quote::fabric(it)),
+        ("place", of_offers(it, place)),
         ("USD/h", usd_per_hour(it, now)),
         ("covered until", covered_until),
         ("ended by budget", text(it, "/stopped_by")),
@@ -250,4 +252,37 @@ fn pairs(object: &Value) -> String {
         Some(clean(&format!("{key}={value}")))
     });
     said.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_summary_has_what_changes_the_price_of_every_line() {
+        let line = |terms: &str, region: &str| {
+            json!({
+                "nodes": 1, "gpus": 8, "rate_usd_gpu_hour": "2.5",
+                "offer": {
+                    "gpus": 8, "gpu": "H100-SXM", "provider": "lambda", "terms": terms,
+                    "place": { "country": "US", "region": region },
+                },
+            })
+        };
+        let lines = [
+            line("on_demand", "us-east-1"),
+            line("spot", "us-east-1"),
+            line("on_demand", "us-west-2"),
+        ];
+        let all = summary(&json!({ "state": "held", "lines": lines }));
+        for (label, value) in [
+            ("terms", "on demand, spot"),
+            ("place", "US us-east-1, US us-west-2"),
+            ("USD/h", "spot 60.00"),
+        ] {
+            assert!(all.contains(&(label, value.to_owned())), "{label}: {all:?}");
+        }
+    }
 }

@@ -8,7 +8,8 @@ use super::client::Client;
 use super::summary::{Summary, VerificationSummary, text};
 use super::tell::{say, say_at, say_item, table, table_without};
 use crate::cli::plan_lines::satisfy;
-use crate::cli::table::SPOT;
+use crate::cli::price::marked_price;
+use crate::cli::text::each_once;
 
 /// The best candidates, why the chosen one is good, and how many offers were refused for what.
 pub(super) fn plan(plan: &Value, chosen: &Value) {
@@ -58,35 +59,32 @@ pub(super) fn plan(plan: &Value, chosen: &Value) {
 }
 
 fn candidate_row(candidate: &Value) -> Vec<String> {
-    let line = &candidate["lines"][0];
-    let words = |pointer: &str| text(line, pointer).replace('_', " ");
-    let price = |pointer: &str| match line["terms"] == "spot" {
-        true => format!("{SPOT}{}", text(candidate, pointer)),
-        false => text(candidate, pointer).to_owned(),
-    };
+    let lines = candidate["lines"].as_array();
+    let lines = lines.map(Vec::as_slice).unwrap_or_default();
+    let of_lines = |of: &dyn Fn(&Value) -> String| each_once(lines.iter().map(of));
+    let words = |pointer: &str| of_lines(&|line| text(line, pointer).replace('_', " "));
+    let is_spot = lines.iter().any(|line| line["terms"] == "spot");
+    let price = |pointer: &str| marked_price(text(candidate, pointer), is_spot);
     vec![
         candidate["rank"].to_string(),
-        text(line, "/provider").into(),
-        format!(
-            "{} x {} {}",
-            line["nodes"],
-            line["gpus"],
-            text(line, "/gpu")
-        ),
+        words("/provider"),
+        of_lines(&|line| {
+            let gpu = text(line, "/gpu");
+            format!("{} x {} {gpu}", line["nodes"], line["gpus"])
+        }),
         words("/tenancy"),
         words("/terms"),
         words("/internode"),
-        format!(
-            "{} {}",
-            text(line, "/place/country"),
-            text(line, "/place/region")
-        ),
+        of_lines(&|line| {
+            let [country, region] =
+                ["/place/country", "/place/region"].map(|part| text(line, part));
+            format!("{country} {region}")
+        }),
         price("/price_usd_gpu_hour"),
         price("/price_usd_hour"),
-        if line["orderable"] == true {
-            "yes"
-        } else {
-            "no"
+        match lines.iter().all(|line| line["orderable"] == true) {
+            true => "yes",
+            false => "no",
         }
         .into(),
     ]
@@ -277,4 +275,41 @@ fn cents(amount_usd: &str) -> String {
         |_| amount_usd.to_owned(),
         |usd| format!("{:.2}", usd.round_dp(2)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_of_all_lines_of_its_candidate() {
+        let line = |terms: &str, region: &str, orderable| {
+            json!({
+                "provider": "lambda", "nodes": 1, "gpus": 8, "gpu": "H100-SXM", "tenancy": "vm",
+                "terms": terms, "internode": "ethernet", "orderable": orderable,
+                "place": { "country": "US", "region": region },
+            })
+        };
+        let candidate = json!({
+            "rank": 1, "price_usd_gpu_hour": "2.00", "price_usd_hour": "32.00",
+            "lines": [line("on_demand", "us-east-1", true), line("spot", "us-west-2", false)],
+        });
+        assert_eq!(
+            candidate_row(&candidate),
+            [
+                "1",
+                "lambda",
+                "1 x 8 H100-SXM",
+                "vm",
+                "on demand, spot",
+                "ethernet",
+                "US us-east-1, US us-west-2",
+                "spot 2.00",
+                "spot 32.00",
+                "no",
+            ]
+        );
+    }
 }

@@ -364,6 +364,9 @@ fn first_orderable(plan: &Value) -> Result<&Value> {
         .context("a plan lists candidates")?;
     candidates
         .iter()
-        .find(|candidate| candidate["lines"][0]["orderable"] == true)
+        .find(|candidate| {
+            let mut lines = candidate["lines"].as_array().into_iter().flatten();
+            lines.all(|line| line["orderable"] == true)
+        })
         .context("no candidate can be ordered")
 }

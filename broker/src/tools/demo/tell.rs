@@ -1,12 +1,13 @@
 //! How the story looks on a terminal: headings, one line a fact, tables. It goes to stdout, or to
-//! stderr where stdout is for programs. Nobody may be listening: what cannot be written is left out.
+//! stderr where stdout is for programs. Nobody may be listening: what cannot be written is left out. Nothing
+//! in it can steer a terminal.
 
 use std::io::Write as _;
 
 use crate::cli::colour::Colours;
 use crate::cli::table::{MARGIN, fitted_without, table as draw};
 use crate::cli::terminal::is_stdout_left;
-use crate::cli::text::{command as drawn, hanging, line};
+use crate::cli::text::{clean, command as drawn, hanging, line};
 
 /// Begins a chapter, and says what it shows.
 pub(super) fn chapter(title: &str, shows: &str) {
@@ -18,17 +19,18 @@ pub(super) fn chapter(title: &str, shows: &str) {
 
 /// Says one thing.
 pub(super) fn say(text: impl AsRef<str>) {
-    write_line(&hanging("   ", text.as_ref()));
+    write_line(&hanging("   ", &clean(text.as_ref())));
 }
 
 /// Says one of several things.
 pub(super) fn say_item(text: &str) {
-    write_line(&hanging("   - ", text));
+    write_line(&hanging("   - ", &clean(text)));
 }
 
 /// Says one thing that happened at a time of the market's clock.
 pub(super) fn say_at(time: &str, text: impl AsRef<str>) {
-    write_line(&hanging(&format!("   {time}  "), text.as_ref()));
+    let text = clean(text.as_ref());
+    write_line(&hanging(&format!("   {time}  "), &text));
 }
 
 /// Shows a command to copy.

@@ -5,7 +5,7 @@ use store::Database;
 use store::fixture::TestDatabase;
 
 use super::{Ended, Place};
-use crate::client::width::faults;
+use crate::client::width::{WIDTHS, faults};
 use crate::eventually::output_of;
 
 #[test]
@@ -62,12 +62,20 @@ fn the_tables_of_bench_keep_to_the_terminal() {
         "70",
     ];
     let reprice = ["match", "--reprice", "--seconds", "1", "--offers", "500"];
-    for flags in [&http[..], &reprice[..]] {
+    let at = |width: usize, flags: &[&str]| {
         let mut bench = place.command(["bench"].iter().chain(flags));
-        let ended = Ended::of(output_of(bench.env("COLUMNS", "60")));
+        let ended = Ended::of(output_of(bench.env("COLUMNS", width.to_string())));
         assert_eq!(ended.status, Some(0), "{ended:?}");
         assert!(ended.stdout.lines().count() > 4, "{ended:?}");
-        assert_eq!(faults("bench", 60, &ended.stdout), [""; 0]);
+        assert_eq!(faults("bench", width, &ended.stdout), [""; 0]);
+    };
+    for flags in [&http[..], &reprice[..]] {
+        // At once: what they measure is of no matter here.
+        std::thread::scope(|scope| {
+            for width in WIDTHS {
+                scope.spawn(move || at(width, flags));
+            }
+        });
     }
 }
 

@@ -145,10 +145,12 @@ fn but_for_ids_and_market(mut summary: Value) -> Value {
     summary
 }
 
-/// More rows than a plan keeps, each cheaper for its bandwidth than anything that can be ordered.
+/// More rows than a plan keeps, each cheaper for its bandwidth than anything that can be ordered, and one that
+/// is shown, in a region that would set the title of a terminal.
 fn a_list_cheaper_than_all() -> String {
-    let rows = (0..70).map(|n| format!("bargain,b200-{n},B200,8,1,1,183359,9.{n:02},,eu-north1,"));
-    [HEADER.to_owned()]
+    let rows = (0..69).map(|n| format!("bargain,b200-{n},B200,8,1,1,183359,9.{n:02},,eu-north1,"));
+    let first = "bargain,a100,A100-80G-PCIe,1,28,120,81920,0.60,,eu\u{1b}]0;title\u{7},";
+    [HEADER.to_owned(), first.to_owned()]
         .into_iter()
         .chain(rows)
         .collect::<Vec<_>>()
@@ -198,6 +200,9 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
     let by_day = url.replace("/reservations", "/reports/costs?group_by=workload,day");
     check_step_down(&ask_until(&by_day, Some(&key), |status, _| status == 200).await);
     let wide = again.stderr();
+    assert!(wide.contains("]0;title"), "the region is shown: {wide}");
+    let is_plain = |c: char| c == '\n' || !c.is_control();
+    assert!(wide.chars().all(is_plain), "{wide:?}");
     let wide = wide.lines().find(|line| line.chars().count() > 100);
     assert_eq!(wide.filter(|line| !line.contains("curl ")), None);
     let ended = again.end_by("INT");
@@ -219,9 +224,13 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
 #[test]
 fn the_story_goes_to_stdout_where_no_program_reads_it() {
     let place = Place::new();
-    let telling = Running::telling_on_stdout(place.command(["demo", "--listen", "127.0.0.1:0"]));
-    telling.told("== ");
-    telling.told("Shows: ");
+    let mut wide = place.command(["demo", "--exit"]);
+    let ended = Ended::of(output_of(wide.env("COLUMNS", "120")));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for told in ["== 1. Supply", "Shows: ", "== 6. The books"] {
+        assert!(ended.stdout.contains(told), "{told} in {}", ended.stdout);
+    }
+    assert_eq!(faults("demo", 120, &ended.stdout), [""; 0]);
 }
 
 #[test]

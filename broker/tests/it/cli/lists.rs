@@ -205,3 +205,38 @@ fn each_engine_of_a_fleet_says_where_it_is_started_with_the_batch_of_its_reason(
         assert_eq!(after(reason, "in batches of "), Some(started), "{on}");
     }
 }
+
+#[test]
+fn no_text_of_a_price_list_steers_the_terminal() {
+    const HOSTILE: &str = "x\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}";
+    let place = Place::new();
+    let rows = [
+        format!("nebius,{HOSTILE}a,H100-SXM,8,128,1600,81920,20,,{HOSTILE},"),
+        format!("nebius,{HOSTILE}b,L4,1,8,32,23034,0.44,,{HOSTILE},"),
+    ];
+    let list = place.write("list.csv", &format!("{HEADER}\n{}\n", rows.join("\n")));
+    let unread = place.write(&format!("{HOSTILE}.csv"), &format!("{HOSTILE},b\n1,2\n"));
+    let [list, unread] = [&list, &unread].map(|file| file.to_str().expect("a path"));
+    let sku = format!("{HOSTILE}a");
+    let tell = |offers: &[&str], why: &[&str]| {
+        let args = ["match", "--demand", "-", "--offers"].iter();
+        let args: Vec<&str> = args.chain(offers).chain(why).copied().collect();
+        let ended = place.broker_reading(&h100(8).to_string(), args);
+        let all = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(all.chars().all(|c| c == '\n' || !c.is_control()), "{all:?}");
+        (ended.status, all)
+    };
+    let (status, told) = tell(&[list, unread], &["--why", &sku]);
+    assert_eq!(status, Some(0), "{told}");
+    for said in [
+        "Of nebius x ]0;title",
+        "such as nebius x ]0;title",
+        "was not read",
+    ] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+    // Its SKU and its place stand in the table.
+    assert!(told.matches("]0;title").count() > 6, "{told}");
+    let (status, told) = tell(&[unread], &[]);
+    assert_eq!(status, Some(2), "{told}");
+}

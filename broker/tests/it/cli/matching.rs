@@ -449,6 +449,9 @@ fn a_demand_may_come_from_standard_input_and_the_answer_be_a_table() {
     for shown in [
         "h100-d",
         "on demand",
+        "place",
+        "FI eu-north1",
+        "as of",
         "18.40",
         "2.30",
         "Why the first:",

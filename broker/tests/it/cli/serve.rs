@@ -12,35 +12,20 @@ use super::{Ended, Place};
 use crate::eventually::PATIENCE;
 use crate::service::install_tls;
 
-/// A child process whose stderr is read as it comes, or its stdout; it does not outlive its test.
+/// A child process whose stderr is read as it comes; it does not outlive its test.
 pub(super) struct Running {
     child: Child,
     stderr: Arc<Mutex<String>>,
     lines: mpsc::Receiver<String>,
 }
 
-type Output = Box<dyn std::io::Read + Send>;
-
 impl Running {
-    pub(super) fn start(command: Command) -> Self {
-        Self::reading(command, |child| {
-            Box::new(child.stderr.take().expect("stderr"))
-        })
-    }
-
-    /// Starts one that tells on stdout.
-    pub(super) fn telling_on_stdout(command: Command) -> Self {
-        Self::reading(command, |child| {
-            Box::new(child.stdout.take().expect("stdout"))
-        })
-    }
-
-    fn reading(mut command: Command, output: fn(&mut Child) -> Output) -> Self {
+    pub(super) fn start(mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the command starts");
         let (sender, lines) = mpsc::channel();
         let stderr = Arc::new(Mutex::new(String::new()));
-        let reader = BufReader::new(output(&mut child));
+        let reader = BufReader::new(child.stderr.take().expect("stderr"));
         let kept = Arc::clone(&stderr);
         std::thread::spawn(move || {
             for line in reader.lines().map_while(Result::ok) {

@@ -1,6 +1,8 @@
 //! What the client does when the service is busy, breaks off or is not there: a service of a few
 //! lines plays that. What it was asked is kept.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -219,5 +221,49 @@ async fn a_service_without_a_stream_is_looked_at_each_second() {
         .with("BROKER_URL", &url)
         .with("BROKER_KEY", "gpb_k");
     assert_eq!(shell.json(&format!("watch {ID}")).await["state"], "active");
+    played.await.expect("played");
+}
+
+/// What sets the title of a terminal, rings it and clears it.
+const HOSTILE: &str = "a\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}z";
+
+/// The text that a command printed, of which nothing may steer a terminal.
+#[track_caller]
+fn harmless(ended: &super::Ended) -> &str {
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let is_plain = |c: char| c == '\n' || !c.is_control();
+    assert!(ended.stdout.chars().all(is_plain), "{ended:?}");
+    assert!(ended.stdout.contains("]0;title"), "{ended:?}");
+    &ended.stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_text_of_an_answer_steers_the_terminal() {
+    let claims = json!({
+        "tenant": HOSTILE, "role": "member", "sub": "key_1", "scopes": { HOSTILE: "read" },
+    });
+    let token = format!("e30.{}.x", URL_SAFE_NO_PAD.encode(claims.to_string()));
+    let projects = json!({ "items": [{ "name": HOSTILE }] });
+    let report = json!({
+        "id": "nrp_1", "node": 0, "lease_id": "lse_1", "verdict": "fail", "failed": [HOSTILE],
+        "follows": "repair",
+    });
+    let (url, played) = play(vec![
+        Does::Answer(201, "", json!({ "access_token": token })),
+        Does::Answer(200, "", projects),
+        Does::Answer(201, "", report),
+    ])
+    .await;
+    let shell = Shell::new()
+        .with("BROKER_URL", &url)
+        .with("BROKER_KEY", "gpb_k")
+        .with("COLUMNS", "60");
+    let who = shell.run("whoami").await;
+    assert_eq!(harmless(&who).matches("]0;title").count(), 3, "{who:?}");
+    let reported = shell
+        .run(&format!("report node {ID} 0 --reason slow"))
+        .await;
+    let next = format!("\nNext: broker watch {ID}\n");
+    assert!(harmless(&reported).ends_with(&next), "{reported:?}");
     played.await.expect("played");
 }

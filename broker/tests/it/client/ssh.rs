@@ -1,4 +1,4 @@
-//! The `ssh` that `access` says comes next logs in as it is printed, by the key that is known here.
+//! The `ssh` that `access` says comes next logs in as a shell reads it, by the key that is known here.
 
 use std::env;
 use std::path::Path;
@@ -35,10 +35,9 @@ async fn logs_in(shell: &Shell, access: &str) -> (bool, String) {
     let ended = shell.run(access).await;
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let next = ended.stdout.strip_prefix("Next: ssh ").expect("a command");
-    let mut ssh = Command::new("ssh");
-    ssh.args(["-o", "BatchMode=yes"])
-        .args(next.split_whitespace())
-        .arg("hostname")
+    let mut ssh = Command::new("sh");
+    let line = format!("ssh -o BatchMode=yes {} hostname", next.trim_end());
+    ssh.args(["-c", &line])
         .env_remove("SSH_AUTH_SOCK")
         .kill_on_drop(true);
     let said = in_time("the end of a login", ssh.output()).await;
@@ -51,7 +50,11 @@ async fn logs_in(shell: &Shell, access: &str) -> (bool, String) {
 async fn the_command_that_access_prints_logs_in_with_the_key_that_is_known() {
     let service = Service::start_with_nodes().await;
     let key = service.key("acme", Role::Member).await;
-    let adder = Shell::of(&service, &key);
+    let home = tempfile::Builder::new().prefix("it's a home ").tempdir();
+    let adder = Shell {
+        home: home.expect("a directory"),
+        ..Shell::of(&service, &key)
+    };
     let private = adder.home.path().join("cluster-key");
     if !make_key_pair(&private).await {
         return;
@@ -76,6 +79,7 @@ async fn the_command_that_access_prints_logs_in_with_the_key_that_is_known() {
     let stranger = Shell::of(&service, &key);
     let (logged_in, told) = logs_in(&stranger, &access).await;
     assert!(!logged_in && told.contains("--identity FILE"), "{told}");
+    let private = folder.join("id_cluster");
     let named = format!("{access} --identity {}", private.display());
     let (logged_in, told) = logs_in(&stranger, &named).await;
     assert!(logged_in && told.is_empty(), "one that is named: {told}");

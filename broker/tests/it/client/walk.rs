@@ -209,20 +209,19 @@ async fn access_is_shown_in_each_form(shell: &Shell, id: &str) {
         ("known-hosts", "/known_hosts"),
         ("hostfile", "/hostfile"),
     ] {
-        let told = shell.told(&format!("access {id} --{flag}")).await;
+        let told = shell.run(&format!("access {id} --{flag}")).await;
         let written = access.pointer(file).and_then(Value::as_str);
         let written = written.expect("a file").to_owned();
-        // Which key is installed is known to whoever added it.
+        // Which key is installed is known to whoever added it; its private half is not here.
         let key = shell.home.path().join("laptop.pub");
-        let key = format!(
-            "    IdentityFile \"{}\"\n    IdentitiesOnly yes\n",
-            key.display()
-        );
+        let key = format!("    IdentityFile \"{}\"\n", key.display());
         let expected = match flag {
             "ssh-config" => written + &key,
             _ => written,
         };
-        assert_eq!(told, expected, "--{flag}");
+        assert_eq!(told.stdout, expected, "--{flag}");
+        let is_noted = told.stderr.contains("--identity FILE");
+        assert_eq!(is_noted, flag == "ssh-config", "{told:?}");
     }
     let command = shell.told(&format!("access {id} --torchrun")).await;
     let written = access["torchrun"]["commands"][0].as_str();

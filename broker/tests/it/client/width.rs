@@ -3,9 +3,11 @@
 
 mod changes;
 mod database;
+mod selling;
 mod terminal;
 
 use std::collections::BTreeSet;
+use std::iter::zip;
 
 use broker::cli::Cli;
 use clap::CommandFactory as _;
@@ -28,7 +30,7 @@ const READING: [&str; 29] = [
     "plan --demand {nothing}",
     "plan --demand {train}",
     "plan --demand {serve}",
-    "plan --demand {hybrid}",
+    "plan --demand {hybrid} --top 2",
     "show {plan}",
     "show {quote}",
     "show {reservation}",
@@ -48,6 +50,24 @@ const READING: [&str; 29] = [
     "models",
     "match --offers {list} --demand {demand} --why n3-H100-SXM5x8",
     "match --offers {list} --demand {nothing}",
+    "match --offers {list} --demand {train}",
+    "match --offers {list} --demand {serve}",
+    "match --offers {list} --demand {hybrid}",
+];
+
+/// Those of them that show what is sold, row by row.
+const SELLING: [&str; 14] = [
+    "offers --limit 60",
+    "offers --terms spot",
+    "plan --demand {demand}",
+    "plan --demand {train}",
+    "plan --demand {serve}",
+    "plan --demand {hybrid} --top 2",
+    "show {plan}",
+    "show {quote}",
+    "show {reservation}",
+    "show {in_use}",
+    "match --offers {list} --demand {demand} --why n3-H100-SXM5x8",
     "match --offers {list} --demand {train}",
     "match --offers {list} --demand {serve}",
     "match --offers {list} --demand {hybrid}",
@@ -161,9 +181,9 @@ async fn what_is_read_keeps_to_the_terminal_and_to_programs_is_one_document() {
     let files = Shell::new();
     let names = names(&service, &things, &files).await;
     let commands = READING.map(|command| filled(command, &names));
-    let mut wrong = Vec::new();
+    let (mut wrong, mut sold) = (Vec::new(), 0);
     let (service_of, key) = (&service, &admin);
-    for command in &commands {
+    for (unfilled, command) in zip(READING, &commands) {
         let at_each = WIDTHS.map(|width| async move {
             let shell = Shell::of(service_of, key).with("COLUMNS", &width.to_string());
             (width, shell.run(command).await)
@@ -181,16 +201,12 @@ async fn what_is_read_keeps_to_the_terminal_and_to_programs_is_one_document() {
             shown.push(ended.stdout);
         }
         wrong.extend(not_one_document(command, &for_programs));
-        if shown.iter().all(|shown| shown.contains("USD/GPU-h")) && !command.starts_with("show off")
-        {
-            what_changes_the_price_stands_before_the_sku(&shown);
-        }
-        if command.ends_with("spot") {
-            for shown in &shown {
-                let mut after = shown.split("spot ").skip(1);
-                let is_price = |after: &str| after.starts_with(|c: char| c.is_ascii_digit());
-                assert!(after.any(is_price), "{shown}");
+        for shown in &shown {
+            if SELLING.contains(&unfilled) {
+                selling::what_changes_the_price_stands_before_it(command, shown);
+                sold += 1;
             }
+            what_else_is_shown_at_every_width(unfilled, shown, &for_programs.stdout);
         }
         if command.contains(&things.attestation) {
             let [measured, unproved] =
@@ -199,7 +215,41 @@ async fn what_is_read_keeps_to_the_terminal_and_to_programs_is_one_document() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(sold, SELLING.len() * WIDTHS.len());
     service.stop().await;
+}
+
+/// What single commands show, however narrow the terminal; `json` is what they answer programs.
+#[track_caller]
+fn what_else_is_shown_at_every_width(command: &str, shown: &str, json: &str) {
+    match command {
+        "offers --terms spot" => {
+            let page: Value = serde_json::from_str(json).expect("JSON");
+            let offers = page["items"].as_array().expect("offers").len();
+            selling::every_price_is_marked(shown, offers);
+        }
+        "plan --demand {hybrid} --top 2" => every_candidate_that_comes_next_has_a_row(shown),
+        "reservations" => assert!(shown.contains("USD/h"), "{shown}"),
+        _ if command.starts_with("match") && SELLING.contains(&command) => {
+            assert!(shown.contains("as of"), "{shown}");
+        }
+        _ => {}
+    }
+}
+
+/// A run and a fleet come next, and both are among the candidates.
+#[track_caller]
+fn every_candidate_that_comes_next_has_a_row(shown: &str) {
+    let next = shown.split("--candidate ").skip(1);
+    let ranks: Vec<_> = next
+        .filter_map(|rest| rest.split_whitespace().next())
+        .collect();
+    assert_eq!(ranks.len(), 2, "{shown}");
+    for (rank, half) in zip(ranks, ["train", "serve"]) {
+        let row = format!("{rank} {half}");
+        let is_its = |line: &str| line.trim_start_matches(['#', ' ']).starts_with(&row);
+        assert!(shown.lines().any(is_its), "{row}: {shown}");
+    }
 }
 
 /// What the names of commands stand for.
@@ -257,17 +307,4 @@ fn not_one_document(command: &str, ended: &Ended) -> Option<String> {
         && serde_json::from_str::<Value>(&ended.stdout).is_ok()
         && !ended.stdout.contains('\u{1b}');
     (!is_document).then(|| format!("{command} --json: {ended:?}"))
-}
-
-/// Terms, fabric and place stand before the SKU, and are never left out.
-#[track_caller]
-fn what_changes_the_price_stands_before_the_sku(shown: &[String]) {
-    for shown in shown {
-        let (before, terms) = shown.split_at(shown.find("terms").expect(shown));
-        let at = |heading: &str| terms.find(heading);
-        let place = ["place", "region"].iter().filter_map(|name| at(name)).min();
-        assert!(at("fabric").is_some() && at("fabric") < place, "{shown}");
-        assert!(at("SKU").is_none_or(|sku| place < Some(sku)), "{shown}");
-        assert!(!before.contains("SKU"), "{shown}");
-    }
 }

@@ -13,7 +13,7 @@ use crate::cli::client::reservations::{find, parse_reservation};
 use crate::cli::client::route::Route;
 use crate::cli::client::sheet::{cell, items, print_sheet, text};
 use crate::cli::input::read_text;
-use crate::cli::text::print_text;
+use crate::cli::text::{clean, print_next, print_text};
 
 /// Reports a node in use. A result that fails has its machine replaced.
 #[derive(Debug, Args)]
@@ -79,31 +79,44 @@ pub(super) async fn run(args: NodeArgs) -> Result<(), Ending> {
             ("foreign GPUs", words(report, "foreign_gpus")),
         ])?;
         let follows = text(report, "/follows");
-        let said = in_words(&follows, &id.to_string(), args.file.is_some());
-        Ok(print_text(&said)?)
+        print_text(&in_words(&follows, args.file.is_some()))?;
+        if let Some(next) = next(&follows) {
+            print_next(&format!("broker {next} {id}"))?;
+        }
+        Ok(())
     })
 }
 
 /// The texts of a list, in one line.
 fn words(report: &Value, list: &str) -> String {
     let words = items(report, list).iter().filter_map(Value::as_str);
-    words.collect::<Vec<_>>().join(", ")
+    words.map(clean).collect::<Vec<_>>().join(", ")
 }
 
-/// What follows, and what to do next; `attached` where a result came with the report.
-fn in_words(follows: &str, id: &str, attached: bool) -> String {
+/// The command that comes next, where there is one.
+fn next(follows: &str) -> Option<&'static str> {
     match follows {
-        "repair" => format!("Its machine is given up and replaced. Next: broker watch {id}"),
+        "repair" => Some("watch"),
+        "gang" => Some("release"),
+        _ => None,
+    }
+}
+
+/// What follows; `attached` where a result came with the report.
+fn in_words(follows: &str, attached: bool) -> String {
+    match follows {
+        "repair" => "Its machine is given up and replaced.".to_owned(),
         "nothing_failed" if attached => {
             "Kept; nothing follows, for its result shows no failure.".to_owned()
         }
         "nothing_failed" => "Kept; nothing follows, for it shows no failure. Run `verifier run \
                              --json` on the node and report what it prints with --file."
             .to_owned(),
-        "gang" => format!(
-            "Kept; nothing follows: the nodes of a gang are not replaced one by one. Next: broker \
-             release {id}, and reserve anew"
-        ),
+        "gang" => {
+            "Kept; nothing follows: the nodes of a gang are not replaced one by one. Release \
+                   it, and reserve again."
+                .to_owned()
+        }
         "already" => "Kept; its machine is being replaced on an earlier report.".to_owned(),
         "too_often" => {
             "Kept; nothing follows: as many machines as may be were replaced on reports \
@@ -124,7 +137,7 @@ mod tests {
     fn all_that_can_follow_is_said_in_words() {
         for follows in Follows::ALL {
             let word = serde_json::to_value(follows).expect("a word");
-            let words = in_words(word.as_str().expect("a text"), "rsv_1", false);
+            let words = in_words(word.as_str().expect("a text"), false);
             assert_ne!(words, format!("Kept: {}.", word.as_str().expect("a text")));
         }
     }

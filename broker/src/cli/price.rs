@@ -1,0 +1,31 @@
+//! How a price is shown that its provider may take back.
+
+/// What stands before the price of what its provider may take back.
+pub(super) const SPOT: &str = "spot ";
+
+/// A price as people read it, marked where any of what it is for is sold as spot. What is no price, such as
+/// a dash, has no mark.
+pub(crate) fn marked_price(price: impl Into<String>, is_spot: bool) -> String {
+    let price = price.into();
+    match is_spot && price.starts_with(|c: char| c.is_ascii_digit()) {
+        true => format!("{SPOT}{price}"),
+        false => price,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_of_spot_is_marked_and_what_is_no_price_is_not() {
+        for (price, is_spot, shown) in [
+            ("2.50", true, "spot 2.50"),
+            ("2.50", false, "2.50"),
+            ("-", true, "-"),
+            ("", true, ""),
+        ] {
+            assert_eq!(marked_price(price, is_spot), shown);
+        }
+    }
+}
