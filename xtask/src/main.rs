@@ -41,7 +41,7 @@ enum Habit {
     /// docs/identity.md, docs/metrics.md and docs/settings.md.
     Generate,
     /// Puts a thousand good and a thousand broken pretended nodes before the verification rules, and
-    /// writes and prints the table by class of failure in docs/verification.md.
+    /// writes and prints the table by class of failure in docs/verification-checks.md.
     VerificationTable,
     /// Random calls that name what another tenant has, against the real server.
     CrossTenant {

@@ -43,7 +43,7 @@ pub(crate) const HOLDS: Named = named(
 pub(crate) const FLEETS: Named = named("matcher", "fleet::milp");
 /// Plans beside their policy.
 pub(crate) const POLICY: Named = named("matcher", "no_plan_takes_what_the_policy_forbids");
-/// The table of failures in docs/verification.md.
+/// The table of failures in docs/verification-checks.md.
 pub(crate) const VERIFICATION_TABLE: Named = named(
     "verifier",
     "the_table_in_the_documentation_is_what_the_rules_make_of_the_nodes",

@@ -88,7 +88,7 @@ pub fn demand_of_recheck(code: FindingCode) -> Demand {
 }
 
 /// The class of failure that a check is there for, such as `F5`; none where it guards the
-/// conversation itself or is about the host alone. The classes are explained in `docs/verification.md`.
+/// conversation itself or is about the host alone. The classes are explained in `docs/verification-checks.md`.
 #[must_use]
 pub fn class(code: FindingCode) -> Option<&'static str> {
     row(code)
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_documentation_names_the_checks_of_each_class() {
-        let page = include_str!("../../../docs/verification.md");
+        let page = include_str!("../../../docs/verification-checks.md");
         for number in 1..=14 {
             let name = format!("F{number}");
             let start = format!("| {name} | ");

@@ -1,4 +1,5 @@
-//! Each class of failure of `docs/verification.md`, and what is near it, by the unmodified agent on the fake driver.
+//! Each class of failure of `docs/verification-checks.md`, and what is near it, by the unmodified agent on the fake
+//! driver.
 
 use fake_driver::script::{Card, Fault, Script, VARIABLE};
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};

@@ -3,7 +3,7 @@
 //! must refuse each lie, and for the reason that the page names.
 //!
 //! `UPDATE_DOCS=1 cargo test -p verifier --test it red_team` rewrites the table of lies in
-//! `docs/verification.md`.
+//! `docs/verification-threats.md`.
 
 mod lies;
 
@@ -431,7 +431,7 @@ fn table() -> String {
 
 #[test]
 fn the_table_of_lies_in_the_documentation_is_that_of_the_tests() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/verification.md");
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/verification-threats.md");
     let text = std::fs::read_to_string(&page).expect("the page");
     let (open, close) = ("<!-- lies -->\n", "<!-- end of lies -->");
     let (before, rest) = text.split_once(open).expect("a place for the table");

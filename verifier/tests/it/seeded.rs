@@ -1,7 +1,7 @@
 //! A thousand good and a thousand broken nodes, drawn from seeds, before the rules.
 //!
 //! `UPDATE_DOCS=1 cargo test -p verifier --test it seeded` rewrites the table by class of failure in
-//! `docs/verification.md`; without it the table is compared with what the rules make of the nodes.
+//! `docs/verification-checks.md`; without it the table is compared with what the rules make of the nodes.
 
 mod broken;
 mod classes;
@@ -289,7 +289,7 @@ fn of_a_thousand_good_nodes_at_most_five_are_rejected() {
     );
 }
 
-/// Why those that are missed are, is in `docs/verification.md`.
+/// Why those that are missed are, is in `docs/verification-checks.md`.
 #[test]
 fn of_a_thousand_broken_nodes_at_least_990_are_caught() {
     let missed: Vec<Missed> = broken_tallies()
@@ -313,7 +313,7 @@ fn every_class_is_seen_by_its_own_checks() {
 
 #[test]
 fn the_table_in_the_documentation_is_what_the_rules_make_of_the_nodes() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/verification.md");
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/verification-checks.md");
     let text = std::fs::read_to_string(&page).expect("the page");
     let (open, close) = ("<!-- seeded nodes -->\n", "<!-- end of seeded nodes -->");
     let (before, rest) = text.split_once(open).expect("a place for the table");

@@ -10,7 +10,7 @@ use super::node::Seeded;
 
 /// One class.
 pub struct Class {
-    /// Its name in `docs/verification.md`.
+    /// Its name in `docs/verification-checks.md`.
     pub name: &'static str,
     /// What is wrong.
     pub what: &'static str,
