@@ -4,7 +4,6 @@
 //! stderr: one sentence, and what to do next.
 
 mod adapters;
-mod aside;
 mod attestation;
 mod audit;
 mod backup;
@@ -12,7 +11,6 @@ mod bench;
 mod candidates;
 mod catalogue;
 mod client;
-pub(crate) mod colour;
 mod database;
 mod help;
 mod hybrid;
@@ -24,30 +22,21 @@ mod matching;
 mod migrate;
 mod openapi;
 mod own;
-pub(crate) mod plan_lines;
 mod predict;
-pub(crate) mod price;
 mod providers;
 mod record;
 mod serve;
 mod simulator;
 mod sweep;
-pub(crate) mod table;
-pub(crate) mod terminal;
-pub(crate) mod text;
 mod token;
 mod verifier;
 
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::adapters::pricesheet::{PriceSheet, PriceSheets};
-use ::market::catalog::Skipped;
-use clap::{Args, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
-use self::aside::complain;
-use crate::platform::start_error::StartError;
+use crate::terminal::aside::complain;
+use crate::terminal::ending::Ending;
 use crate::tools::demo;
 
 /// A broker for GPU capacity: finds, reserves, proves and accounts.
@@ -141,44 +130,6 @@ enum Command {
     },
 }
 
-/// Which database a command works on.
-#[derive(Debug, Clone, Args)]
-pub struct DatabaseArgs {
-    /// Where the embedded database and its key are kept, in place of `.broker`; without meaning
-    /// where `DATABASE_URL` names a server.
-    #[arg(long, value_name = "DIR", global = true)]
-    data_dir: Option<PathBuf>,
-}
-
-/// How a command ends short of success.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    /// The answer is no: exit status 1.
-    No(String),
-    /// The input is wrong: exit status 2.
-    WrongInput(String),
-    /// Something broke: exit status 1, with its causes.
-    Broken(anyhow::Error),
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Ending {
-    fn from(error: E) -> Self {
-        Self::Broken(error.into())
-    }
-}
-
-impl Ending {
-    /// An ending for input that cannot be used.
-    pub(crate) fn wrong_input(why: impl std::fmt::Display) -> Self {
-        Self::WrongInput(why.to_string())
-    }
-
-    /// An ending for a configuration or a database that cannot be used.
-    pub(crate) fn cannot_start(error: StartError) -> Self {
-        Self::WrongInput(crate::chain(&error))
-    }
-}
-
 /// Reads the command line, runs the command, and says how it ended.
 #[must_use]
 pub fn run() -> ExitCode {
@@ -209,7 +160,7 @@ fn run_command(cli: Cli) -> ExitCode {
         Command::Backup(args) => backup::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Simulator { command } => simulator::run(command),
-        Command::Client(command) => client::run(*command),
+        Command::Client(command) => client::run(*command, Cli::command),
         Command::Verifier { command } => return verifier::run(command),
     };
     match ended {
@@ -229,69 +180,8 @@ fn run_command(cli: Cli) -> ExitCode {
     }
 }
 
-/// Reads the files of price lists. What stood in two of them would count twice, so each is taken
-/// once.
-pub(crate) fn read_sheets(files: &[PathBuf]) -> Result<Vec<PriceSheet>, Ending> {
-    let open = |file: &PathBuf| {
-        PriceSheet::open(file).map_err(|error| {
-            Ending::wrong_input(format!(
-                "the price list {} cannot be read: {error}",
-                file.display()
-            ))
-        })
-    };
-    let sheets: Vec<PriceSheet> = files.iter().map(open).collect::<Result<_, _>>()?;
-    for (at, sheet) in sheets.iter().enumerate() {
-        let same = |other: &&PriceSheet| !sheet.bytes.is_empty() && other.bytes == sheet.bytes;
-        if let Some(first) = sheets[..at].iter().find(same) {
-            return Err(Ending::wrong_input(format!(
-                "the price lists {} and {} are the same; give it once",
-                first.name, sheet.name
-            )));
-        }
-    }
-    Ok(sheets)
-}
-
-/// Refuses lists that cannot be read at all, each with why.
-pub(crate) fn all_readable(read: &PriceSheets) -> Result<(), Ending> {
-    let unread: Vec<String> = read.unread_files().map(why_unread).collect();
-    if unread.is_empty() {
-        return Ok(());
-    }
-    Err(Ending::wrong_input(format!(
-        "{}; docs/price-lists.md has the columns",
-        unread.join("; ")
-    )))
-}
-
-/// Why a file is no price list, in a sentence without an end.
-pub(crate) fn why_unread(file: &Skipped) -> String {
-    let name = file.file.as_deref().unwrap_or("a price list");
-    format!("{name} was not read: {}", file.why)
-}
-
-/// Listens at an address for the service.
-pub(crate) fn listen_at(address: &str) -> Result<TcpListener, Ending> {
-    TcpListener::bind(address).map_err(|error| {
-        let why =
-            format!("cannot listen at {address}: {error}; give another ADDRESS:PORT with --listen");
-        Ending::WrongInput(why)
-    })
-}
-
-/// Runs a command that talks to the database or the network.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Ending>>) -> Result<T, Ending> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?
-        .block_on(work)
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     /// Every command without commands of its own that is shown to people, in full.

@@ -3,6 +3,7 @@
 //! The rooms, from the bottom up; each uses those below it alone:
 //!
 //! - [`platform`]: what every part stands on, such as the running broker, its clock and its configuration.
+//! - `terminal`: what commands print and how they end.
 //! - [`flow`]: the stages, from a provider's catalogue to a cost report. Read them in that order.
 //! - [`tenant`]: what tenants have beside the flow, such as budgets and webhooks.
 //! - [`http`]: the routes and handlers.
@@ -20,6 +21,7 @@ pub mod platform;
 mod samples;
 pub mod service;
 pub mod tenant;
+mod terminal;
 pub mod tools;
 
 /// An error with all its causes in one line, for the log; each is said once.

@@ -8,9 +8,10 @@ use market::catalog::Skipped;
 use market::ids::ProviderId;
 use market::offer::Offer;
 
-use super::text::print_line;
-use super::{Ending, block_on, read_sheets};
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::price_lists::read_sheets;
+use crate::terminal::text::print_line;
 
 /// The reader of price lists, which is no adapter: nothing can be ordered from a list.
 const PRICE_SHEET: &str = "pricesheet";

@@ -11,10 +11,10 @@ use serde::Deserialize;
 use verifier::attest::verify_attestation;
 use verifier::jws::{JwsError, PublicKey};
 
-use super::Ending;
-use super::colour::Colours;
-use super::table::table;
-use super::text::{clean, hanging, print_line, print_text};
+use crate::terminal::colour::Colours;
+use crate::terminal::ending::Ending;
+use crate::terminal::table::table;
+use crate::terminal::text::{clean, hanging, print_line, print_text};
 
 /// A file with more than this is none of ours. Units: bytes.
 const LARGEST_FILE: u64 = 4 << 20;

@@ -8,11 +8,12 @@ use market::ids::PlanId;
 
 use super::database::open;
 use super::record::{tell_replay, write_record};
-use super::table::table;
-use super::text::print_line;
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::flow::decision::{StoredError, of_stored_plan};
 use crate::platform::config::Config;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::table::table;
+use crate::terminal::text::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {

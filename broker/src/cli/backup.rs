@@ -7,9 +7,10 @@ use serde_json::json;
 use store::backup::BackupError;
 
 use super::database::open;
-use super::text::{print_line, print_text};
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::platform::config::Config;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::text::{print_line, print_text};
 
 /// Copies the embedded database while the service runs.
 ///

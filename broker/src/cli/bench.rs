@@ -10,11 +10,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::aside::tell;
-use super::table::table;
-use super::text::{print_line, print_text};
-use super::{Ending, block_on, read_sheets};
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::aside::tell;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::price_lists::read_sheets;
+use crate::terminal::table::table;
+use crate::terminal::text::{print_line, print_text};
 use crate::tools::bench::{self, Effort, Figures, RouteFigures, Scene};
 
 #[derive(Debug, Subcommand)]

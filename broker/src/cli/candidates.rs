@@ -3,9 +3,9 @@
 use market::offer::{Offer, Terms};
 use matcher::Candidate;
 
-use super::plan_lines::COST;
-use super::price::marked_price;
-use super::table::table_without;
+use crate::terminal::plan_lines::COST;
+use crate::terminal::price::marked_price;
+use crate::terminal::table::table_without;
 
 /// The columns that some plans have.
 #[derive(Debug, Clone, Copy)]

@@ -6,9 +6,9 @@ use market::gpu::{Gpu, GpuSpec};
 use matcher::models::{self, ModelFigures};
 use serde_json::{Value, json};
 
-use super::Ending;
-use super::table::table;
-use super::text::print_line;
+use crate::terminal::ending::Ending;
+use crate::terminal::table::table;
+use crate::terminal::text::print_line;
 
 /// Lists the GPUs that are known, with what is published of each; no server, no database.
 ///

@@ -6,6 +6,7 @@
 mod access;
 mod agent;
 mod api;
+mod argument;
 mod change;
 mod commitments;
 mod completions;
@@ -25,25 +26,18 @@ mod report;
 mod reservations;
 mod reserve;
 mod route;
+mod session;
 mod sheet;
 mod show;
 mod ssh_keys;
 mod stream;
 mod watch;
 
-use std::num::NonZeroU32;
-
 use clap::Subcommand;
-use market::demand::check::LONGEST_HOURS;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use self::api::{Api, Document};
-use self::connection::ServiceArgs;
 pub(super) use self::login::NewProfile;
 pub(super) use self::profile::parse_name;
-use super::text::print_line;
-use super::{Ending, block_on};
+use crate::terminal::ending::{Ending, block_on};
 
 /// The commands of the client.
 #[derive(Debug, Subcommand)]
@@ -106,7 +100,8 @@ pub(super) enum ClientCommand {
     Completions(completions::CompletionsArgs),
 }
 
-pub(super) fn run(command: ClientCommand) -> Result<(), Ending> {
+/// Runs one; `whole` is the whole command line, for the shells to complete.
+pub(super) fn run(command: ClientCommand, whole: fn() -> clap::Command) -> Result<(), Ending> {
     use ClientCommand as C;
     block_on(async {
         match command {
@@ -131,76 +126,14 @@ pub(super) fn run(command: ClientCommand) -> Result<(), Ending> {
             C::Report { command } => report::run(command).await,
             C::Recheck(args) => recheck::run(args).await,
             C::Agent(args) => agent::run(args).await,
-            C::Completions(args) => completions::run(&args),
+            C::Completions(args) => completions::run(&args, whole()),
         }
     })
-}
-
-/// A service to speak to, and the form in which its answers are shown.
-struct Session {
-    api: Api,
-    json: bool,
-    /// Shows nothing: the command prints what it has to say by itself.
-    is_silent: bool,
-}
-
-impl Session {
-    fn open(args: &ServiceArgs) -> Result<Self, Ending> {
-        let connection = connection::settle(args)?;
-        Ok(Self {
-            api: Api::new(&connection, args.tenant)?,
-            json: args.json,
-            is_silent: false,
-        })
-    }
-
-    /// Shows an answer: the API's JSON for programs, else what people read.
-    fn show(
-        &self,
-        answer: &Document,
-        people: impl FnOnce(&Value) -> Result<(), Ending>,
-    ) -> Result<(), Ending> {
-        match (self.is_silent, self.json) {
-            (true, _) => Ok(()),
-            (false, true) => Ok(print_line(answer.text.trim_end())?),
-            (false, false) => people(&answer.value),
-        }
-    }
-
-    /// Whether a person reads along.
-    fn is_for_people(&self) -> bool {
-        !self.json && !self.is_silent
-    }
-}
-
-/// Reads a word of the API from the command line, so that a wrong one is refused here already.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
-}
-
-/// Reads for how many hours.
-fn hours(text: &str) -> Result<NonZeroU32, String> {
-    let hours = text.parse::<NonZeroU32>().ok();
-    hours
-        .filter(|hours| hours.get() <= LONGEST_HOURS)
-        .ok_or_else(|| format!("must be a whole number of hours, 1 to {LONGEST_HOURS} (ten years)"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hours_are_whole_and_of_ten_years_at_most() {
-        assert_eq!(hours("87600").map(NonZeroU32::get), Ok(87_600));
-        for bad in ["0", "87601", "1000000", "1.5", "-1", "99999999999", "day"] {
-            let why = hours(bad).expect_err("a fault");
-            assert_eq!(
-                why, "must be a whole number of hours, 1 to 87600 (ten years)",
-                "{bad}"
-            );
-        }
-    }
 
     #[test]
     fn every_command_of_the_client_stands_in_its_guide_with_an_example() {

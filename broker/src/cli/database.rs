@@ -1,14 +1,25 @@
 //! Opening the database that a command works on: one that is there, or one that may be made.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
 
+use clap::Args;
 use store::Store;
 
-use super::Ending;
-use super::aside::note;
 use crate::platform::config::Config;
 use crate::platform::data_dir;
 use crate::service::start;
+use crate::terminal::aside::note;
+use crate::terminal::ending::Ending;
+
+/// Which database a command works on.
+#[derive(Debug, Clone, Args)]
+pub struct DatabaseArgs {
+    /// Where the embedded database and its key are kept, in place of `.broker`; without meaning
+    /// where `DATABASE_URL` names a server.
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(super) data_dir: Option<PathBuf>,
+}
 
 /// Opens a database that is there already, of whatever schema: nothing is made by looking.
 ///

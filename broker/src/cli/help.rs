@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use console::measure_text_width;
 
-use super::terminal::{columns, stderr_columns};
-use super::text::{command_within, hanging_within};
+use crate::terminal::screen::{columns, stderr_columns};
+use crate::terminal::text::{command_within, hanging_within};
 
 /// How a command begins that may be copied out of the help.
 const COMMANDS: [&str; 2] = ["broker ", "Example: broker "];

@@ -7,8 +7,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use market::money::Money;
 use matcher::{HybridBill, HybridPlan};
 
-use super::table::table;
-use super::text::hanging;
+use crate::terminal::table::table;
+use crate::terminal::text::hanging;
 
 /// The candidates of a plan that are shown: the first `top` of each half, and those of the pairs, given by
 /// their ranks. Of other plans all candidates are of one half.

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use super::Ending;
 use crate::http::read_strictly;
 use crate::platform::json_fault;
+use crate::terminal::ending::Ending;
 
 /// Reads all of a file, or of standard input for `-`.
 ///

@@ -10,14 +10,15 @@ use store::audit::NewAuditEntry;
 use store::sealed::ResealError;
 use store::signing_keys::KeyPurpose;
 
-use super::table::table;
-use super::text::{print_line, print_text};
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::platform::clock::{Clock as _, SystemClock};
 use crate::platform::config::Config;
 use crate::platform::keys;
 use crate::platform::secrets::{CannotOpen, SealingKey};
 use crate::service::start;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::table::table;
+use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {

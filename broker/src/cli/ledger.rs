@@ -6,13 +6,14 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use store::ledger::Books;
 
-use super::colour::Colours;
 use super::database::open;
-use super::table::table;
-use super::text::{print_line, print_text};
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::platform::config::Config;
 use crate::tenant::books::{self, Difference, MovedPrice};
+use crate::terminal::colour::Colours;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::table::table;
+use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use store::settings::DatabaseMode;
 
-use super::Ending;
 use crate::platform::clock::{Clock, SystemClock, WatchedClock};
 use crate::platform::config::SimulationConfig;
 use crate::platform::provider_set::ProviderLink;
 use crate::platform::stop::{Stop, pause};
+use crate::terminal::ending::Ending;
 use crate::tools::simulation::{CALL_TIMEOUT, SharedMarket, simulated_links};
 
 /// The market that a broker buys on.

@@ -15,19 +15,21 @@ use market::provider_facts::ProviderFacts;
 use matcher::{Candidate, Held, Plan, ProviderView, SearchOptions, Snapshot};
 use serde_json::{Value, json};
 
-use super::aside::warn;
 use super::candidates::{candidate_table, is_spot};
-use super::colour::Colours;
 use super::hybrid::{paired, shown, told};
 use super::input::read_json;
 use super::own::read_own;
-use super::price::marked_price;
 use super::record::{replay, write_record};
-use super::text::{clean, hanging, print_answer};
-use super::{Ending, all_readable, plan_lines, read_sheets, why_unread};
 use crate::flow::decision::DecisionRecord;
 use crate::flow::plan::{CANDIDATES_KEPT, Question, SIMULATED};
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::aside::warn;
+use crate::terminal::colour::Colours;
+use crate::terminal::ending::Ending;
+use crate::terminal::plan_lines;
+use crate::terminal::price::marked_price;
+use crate::terminal::price_lists::{all_readable, read_sheets, why_unread};
+use crate::terminal::text::{clean, hanging, print_answer};
 
 /// Ranks the offers of price lists for a demand; no server, no database.
 ///

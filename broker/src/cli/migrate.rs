@@ -4,9 +4,10 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::database::{open_any, open_or_make};
-use super::text::print_line;
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::platform::config::Config;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::text::print_line;
 
 /// Moves the schema of the database.
 #[derive(Debug, Args)]

@@ -1,8 +1,8 @@
 //! `broker openapi`: prints the OpenAPI document.
 
-use super::Ending;
-use super::text::print_line;
 use crate::http::document;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_line;
 
 pub(super) fn run() -> Result<(), Ending> {
     Ok(print_line(document().text().trim_end())?)

@@ -9,9 +9,9 @@ use market::ids::{CommitmentId, ProviderAccountId};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::Ending;
 use super::input::read_json;
 use crate::http::{AddCommitment, AddProviderAccount, name_fault};
+use crate::terminal::ending::Ending;
 
 /// What stands in the file.
 #[derive(Debug, Deserialize)]

@@ -8,11 +8,11 @@ use clap::{Args, Subcommand};
 use matcher::perf::constants::Constants;
 use matcher::perf::rows::{Outcome, RowPrediction, Table, as_csv, predict};
 
-use super::Ending;
-use super::aside::tell;
-use super::table::table;
-use super::terminal::is_stdout_a_terminal;
-use super::text::{hanging, print_line};
+use crate::terminal::aside::tell;
+use crate::terminal::ending::Ending;
+use crate::terminal::screen::is_stdout_a_terminal;
+use crate::terminal::table::table;
+use crate::terminal::text::{hanging, print_line};
 
 /// Which table is predicted.
 #[derive(Debug, Subcommand)]

@@ -21,13 +21,14 @@ use store::settings::DatabaseMode;
 use store::{Conflict, Store, StoreError};
 
 use super::database::{open, open_or_make};
-use super::text::print_answer;
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::flow::providers::acceptance_of_all;
 use crate::platform::clock::{Clock as _, SystemClock};
 use crate::platform::config::Config;
 use crate::platform::secrets::SealingKey;
 use crate::service::start;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::text::print_answer;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ProvidersCommand {

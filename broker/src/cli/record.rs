@@ -6,9 +6,9 @@ use std::path::Path;
 use chrono::SecondsFormat;
 use serde_json::json;
 
-use super::Ending;
-use super::text::print_answer;
 use crate::flow::decision::{DecisionRecord, ReplayError};
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_answer;
 
 /// Writes a decision record to a file.
 pub(super) fn write_record(file: &Path, record: &DecisionRecord) -> Result<(), Ending> {

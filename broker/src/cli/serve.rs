@@ -8,15 +8,17 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::warn;
 
-use super::aside::tell;
 use super::market::{Market, keep_turning};
-use super::{DatabaseArgs, Ending, block_on, listen_at, read_sheets};
+use crate::cli::database::DatabaseArgs;
 use crate::flow::ingest;
 use crate::http;
 use crate::platform::config::Config;
 use crate::platform::data_dir::Claim;
 use crate::platform::spans::Spans;
 use crate::service::{start, tasks};
+use crate::terminal::aside::tell;
+use crate::terminal::ending::{Ending, block_on, listen_at};
+use crate::terminal::price_lists::read_sheets;
 
 /// Runs the service until Ctrl-C or SIGTERM; a second one drops what is under way.
 ///

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::market::{keep_turning, start_quick};
 use super::serve::Stopped;
-use super::text::print_line;
-use super::{Ending, block_on};
 use crate::platform::stop::Stop;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::text::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SimulatorCommand {

@@ -8,11 +8,12 @@ use store::settings::DatabaseMode;
 
 use super::database::open;
 use super::market::Market;
-use super::text::print_answer;
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::flow::reconcile::{Orders, Unknown, sweep_with};
 use crate::platform::config::Config;
 use crate::service::start;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::text::print_answer;
 
 /// Holds what runs at the providers against the leases once, and ends what no living lease stands
 /// behind.

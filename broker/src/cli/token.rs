@@ -14,12 +14,13 @@ use store::tenants::Project;
 
 use super::client::{NewProfile, parse_name};
 use super::database::open_or_make;
-use super::text::{print_line, print_text};
-use super::{DatabaseArgs, Ending, block_on};
+use crate::cli::database::DatabaseArgs;
 use crate::flow::providers::is_known;
 use crate::http::api_keys::{NewSecret, default_scopes};
 use crate::platform::clock::{Clock as _, SystemClock};
 use crate::platform::config::Config;
+use crate::terminal::ending::{Ending, block_on};
+use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {

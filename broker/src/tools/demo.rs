@@ -16,10 +16,11 @@ use std::path::PathBuf;
 use adapters::pricesheet;
 use clap::Args;
 
-use crate::cli::terminal::leave_stdout;
-use crate::cli::text::print_line;
-use crate::cli::{Ending, all_readable, block_on, listen_at, read_sheets};
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::{Ending, block_on, listen_at};
+use crate::terminal::price_lists::{all_readable, read_sheets};
+use crate::terminal::screen::leave_stdout;
+use crate::terminal::text::print_line;
 
 pub use summary::{ReservationSummary, Summary, VerificationSummary};
 

@@ -8,15 +8,15 @@ use clap::{ArgGroup, Args};
 use market::ids::ReservationId;
 use serde_json::{Value, json};
 
-use super::Session;
 use super::connection::ServiceArgs;
 use super::identity::{Identities, identities, stands_for_itself};
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{cell, items, print_table, text};
-use crate::cli::Ending;
-use crate::cli::aside::note;
-use crate::cli::text::{clean, print_line, print_next, shell_word};
+use crate::cli::client::session::Session;
+use crate::terminal::aside::note;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{clean, print_line, print_next, shell_word};
 
 /// Shows how to reach the nodes of a reservation that was handed off.
 ///

@@ -4,13 +4,13 @@ use clap::Args;
 use market::verification::Digest;
 use verifier::delivery::fetch_script;
 
-use super::Session;
 use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{items, text};
-use crate::cli::Ending;
-use crate::cli::aside::note;
-use crate::cli::text::print_line;
+use crate::cli::client::session::Session;
+use crate::terminal::aside::note;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_line;
 
 /// Prints the shell lines by which a node gets the agent that verified it, as the file `verifier` in the
 /// present folder. They hold no secret.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::problem::{CallError, Problem};
 use super::route::{Route, Target};
-use crate::cli::Ending;
+use crate::terminal::ending::Ending;
 
 /// How often one call is made at most.
 const ATTEMPTS: u32 = 5;

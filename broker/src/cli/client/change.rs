@@ -11,9 +11,11 @@ use super::connection::ServiceArgs;
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{print_sheet, text, time};
-use super::{Session, hours, show, watch};
-use crate::cli::Ending;
-use crate::cli::text::print_next;
+use super::{show, watch};
+use crate::cli::client::argument::hours;
+use crate::cli::client::session::Session;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_next;
 
 /// Which reservation, and how it is spoken about.
 #[derive(Debug, Args)]

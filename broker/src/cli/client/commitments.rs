@@ -8,13 +8,13 @@ use market::money::{Currency, Money, MoneyError};
 use market::place::Country;
 use serde_json::{Map, Value, json};
 
-use super::Session;
 use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{cell, items, print_sheet, print_table, text};
-use crate::cli::Ending;
-use crate::cli::text::{print_answer, print_text};
+use crate::cli::client::session::Session;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{print_answer, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum CommitmentsCommand {

@@ -1,10 +1,10 @@
 //! `broker completions`: what a shell needs to complete the commands.
 
-use clap::{Args, CommandFactory as _, ValueEnum};
+use clap::{Args, ValueEnum};
 use clap_complete::{Shell, generate};
 
-use crate::cli::text::print_line;
-use crate::cli::{Cli, Ending};
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_line;
 
 /// Prints what a shell needs to complete these commands.
 #[derive(Debug, Args)]
@@ -24,13 +24,13 @@ enum KnownShell {
     Fish,
 }
 
-pub(super) fn run(args: &CompletionsArgs) -> Result<(), Ending> {
+pub(super) fn run(args: &CompletionsArgs, mut whole: clap::Command) -> Result<(), Ending> {
     let shell = match args.shell {
         KnownShell::Bash => Shell::Bash,
         KnownShell::Zsh => Shell::Zsh,
         KnownShell::Fish => Shell::Fish,
     };
     let mut script = Vec::new();
-    generate(shell, &mut Cli::command(), "broker", &mut script);
+    generate(shell, &mut whole, "broker", &mut script);
     Ok(print_line(String::from_utf8_lossy(&script).trim_end())?)
 }

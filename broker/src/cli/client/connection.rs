@@ -10,8 +10,8 @@ use reqwest::Url;
 use secrecy::SecretString;
 
 use super::profile::{self, Profile, Profiles, parse_name};
-use crate::cli::Ending;
 use crate::cli::input::read_text;
+use crate::terminal::ending::Ending;
 
 /// The service, the key for it, and the form of the answer.
 #[derive(Debug, Clone, Default, Args)]

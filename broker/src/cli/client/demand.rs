@@ -17,9 +17,9 @@ use market::tags::Tags;
 use market::verification::Level;
 use serde_json::Value;
 
-use super::{hours, word};
-use crate::cli::Ending;
+use crate::cli::client::argument::{hours, word};
 use crate::cli::input::read_text;
+use crate::terminal::ending::Ending;
 
 /// What is wanted: a demand in a file, or GPUs by short flags.
 #[derive(Debug, Clone, Args)]

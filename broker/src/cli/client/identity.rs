@@ -8,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
-use super::Session;
 use super::profile::{self, Profiles};
 use super::route::Route;
 use super::sheet::{items, text};
-use crate::cli::Ending;
+use crate::cli::client::session::Session;
+use crate::terminal::ending::Ending;
 
 /// How the file of a public key ends.
 const PUBLIC: &str = "pub";

@@ -18,9 +18,9 @@ use super::connection::{
 use super::profile::{self, Profile, Profiles, parse_name};
 use super::route::Route;
 use super::sheet::{print_sheet, text};
-use crate::cli::Ending;
-use crate::cli::aside::note;
-use crate::cli::text::{clean, print_line, print_text};
+use crate::terminal::aside::note;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{clean, print_line, print_text};
 
 /// Checks an API key against a service, and keeps both as a profile.
 ///

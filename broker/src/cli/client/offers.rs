@@ -16,11 +16,12 @@ use super::route::Route;
 use super::sheet::{
     NOTHING, age, cell, items, price, print_sheet, print_table_without, text, time, words,
 };
-use super::{Session, word};
-use crate::cli::Ending;
-use crate::cli::price::marked_price;
-use crate::cli::text::print_text;
+use crate::cli::client::argument::word;
+use crate::cli::client::session::Session;
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::Ending;
+use crate::terminal::price::marked_price;
+use crate::terminal::text::print_text;
 
 /// Lists what is sold right now, the cheapest GPU-hour first. Needs no login.
 ///
@@ -237,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::table::fitted_without;
+    use crate::terminal::table::fitted_without;
 
     fn offer() -> Value {
         json!({

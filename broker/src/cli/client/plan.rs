@@ -12,12 +12,13 @@ use super::demand::DemandArgs;
 use super::offers::{gpus, marked, place};
 use super::route::Route;
 use super::sheet::{cell, items, price, print_table_within, sum, text, words};
-use super::{Session, word};
-use crate::cli::Ending;
-use crate::cli::colour::Colours;
+use crate::cli::client::argument::word;
+use crate::cli::client::session::Session;
 use crate::cli::hybrid::{paired, shown, told};
-use crate::cli::plan_lines;
-use crate::cli::text::{clean, hanging, print_line, print_next, print_text};
+use crate::terminal::colour::Colours;
+use crate::terminal::ending::Ending;
+use crate::terminal::plan_lines;
+use crate::terminal::text::{clean, hanging, print_line, print_next, print_text};
 
 /// Finds what satisfies a demand, best first, and says why the rest does not.
 ///

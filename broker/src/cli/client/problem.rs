@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cli::Ending;
-use crate::cli::text::clean;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::clean;
 
 /// A refusal, read from the service's problem document.
 #[derive(Debug, Clone, PartialEq, Eq)]

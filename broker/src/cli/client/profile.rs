@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 use tempfile::NamedTempFile;
 
-use crate::cli::Ending;
+use crate::terminal::ending::Ending;
 
 /// A service and the key for it.
 #[derive(Debug, Clone, Serialize, Deserialize)]

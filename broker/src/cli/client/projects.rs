@@ -3,13 +3,13 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::Session;
 use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
-use crate::cli::Ending;
+use crate::cli::client::session::Session;
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::Ending;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum ProjectsCommand {

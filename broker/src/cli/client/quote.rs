@@ -12,15 +12,17 @@ use super::connection::ServiceArgs;
 use super::covered;
 use super::demand::DemandArgs;
 use super::offers::{gpus, is_spot, place};
+use super::plan;
 use super::route::Route;
 use super::sheet::{
     cell, dollars, items, moment, price, print_sheet, print_table_without, text, words,
 };
-use super::{Session, plan, word};
-use crate::cli::Ending;
-use crate::cli::price::marked_price;
-use crate::cli::text::{each_once, print_next};
+use crate::cli::client::argument::word;
+use crate::cli::client::session::Session;
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::Ending;
+use crate::terminal::price::marked_price;
+use crate::terminal::text::{each_once, print_next};
 
 /// Freezes the price of a plan's candidate until the quote lapses. Costs nothing.
 ///

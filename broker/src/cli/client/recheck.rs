@@ -3,15 +3,15 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Session;
 use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
 use super::sheet::{cell, text};
-use crate::cli::Ending;
-use crate::cli::aside::note;
-use crate::cli::text::{print_answer, print_line};
+use crate::cli::client::session::Session;
+use crate::terminal::aside::note;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{print_answer, print_line};
 
 /// Prints the script by which a node in use is looked at again, once or on a timer. It holds a token that
 /// is good for that alone; the one of the call before is good for nothing any more.

@@ -7,13 +7,13 @@ use clap::{Args, Subcommand};
 use rust_decimal::Decimal;
 use serde_json::Value;
 
-use super::Session;
 use super::api::Call;
 use super::connection::ServiceArgs;
 use super::route::Route;
 use super::sheet::{cell, dollars, items, print_table, sum};
-use crate::cli::Ending;
-use crate::cli::text::print_line;
+use crate::cli::client::session::Session;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum ReportCommand {

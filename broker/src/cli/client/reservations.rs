@@ -4,15 +4,15 @@ use clap::Args;
 use market::ids::{ProjectId, ReservationId};
 use serde_json::Value;
 
-use super::Session;
 use super::api::{Api, Call};
 use super::connection::ServiceArgs;
 use super::quote::{in_words, usd_per_hour};
 use super::route::Route;
 use super::sheet::{NOTHING, age, cell, items, print_table_without, text, time};
-use crate::cli::Ending;
-use crate::cli::text::print_text;
+use crate::cli::client::session::Session;
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_text;
 
 /// The fewest digits of an id that are looked for.
 const FEWEST_DIGITS: usize = 4;

@@ -10,9 +10,10 @@ use super::connection::ServiceArgs;
 use super::demand::DemandArgs;
 use super::route::Route;
 use super::sheet::{print_sheet, text};
-use super::{Session, show, watch};
-use crate::cli::Ending;
-use crate::cli::text::{print_line, print_next};
+use super::{show, watch};
+use crate::cli::client::session::Session;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{print_line, print_next};
 
 /// Sets capacity aside: from a quote, or in one call from a demand.
 ///

@@ -6,11 +6,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use rust_decimal::Decimal;
 use serde_json::Value;
 
-use crate::cli::Ending;
-use crate::cli::colour::Colours;
-use crate::cli::table::{fitted_without, holds_states, table};
-use crate::cli::terminal::columns;
-use crate::cli::text::{clean, hanging, print_line};
+use crate::terminal::colour::Colours;
+use crate::terminal::ending::Ending;
+use crate::terminal::screen::columns;
+use crate::terminal::table::{fitted_without, holds_states, table};
+use crate::terminal::text::{clean, hanging, print_line};
 
 /// What stands where nothing is said.
 pub(super) const NOTHING: &str = "-";

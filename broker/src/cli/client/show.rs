@@ -16,12 +16,13 @@ use super::quote::{of_offers, print_lines, print_quote, usd_per_hour};
 use super::reservations::{find, parse_reservation, state};
 use super::route::Route;
 use super::sheet::{NOTHING, age, cell, items, moment, print_table_without, text, time, words};
-use super::{Session, quote, sheet};
-use crate::cli::Ending;
+use super::{quote, sheet};
 use crate::cli::attestation::in_words;
-use crate::cli::colour::Colours;
-use crate::cli::text::{clean, print_line, print_text};
+use crate::cli::client::session::Session;
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::colour::Colours;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{clean, print_line, print_text};
 
 /// Shows a reservation, quote, plan, offer, or the signed result of a node.
 ///

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 use super::api::{Call, OnceArgs};
 use super::connection::ServiceArgs;
+use super::identity;
 use super::route::Route;
 use super::sheet::{age, cell, items, print_sheet, print_table, text, time};
-use super::{Session, identity};
-use crate::cli::Ending;
+use crate::cli::client::session::Session;
 use crate::cli::input::read_text;
-use crate::cli::text::{print_answer, print_text};
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{print_answer, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum SshKeysCommand {

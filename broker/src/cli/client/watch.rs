@@ -15,12 +15,13 @@ use super::problem::CallError;
 use super::reservations::{find, parse_reservation, state};
 use super::route::Route;
 use super::sheet::{items, print_sheet, span, sum, text, time, words};
+use super::show;
 use super::stream::Nudges;
-use super::{Session, show};
-use crate::cli::Ending;
-use crate::cli::colour::Colours;
-use crate::cli::terminal::columns;
-use crate::cli::text::{clean, hanging, print_line, print_next};
+use crate::cli::client::session::Session;
+use crate::terminal::colour::Colours;
+use crate::terminal::ending::Ending;
+use crate::terminal::screen::columns;
+use crate::terminal::text::{clean, hanging, print_line, print_next};
 
 /// How often the charges are asked for.
 const CHARGES_EVERY: Duration = Duration::from_secs(10);

@@ -10,15 +10,15 @@ use store::providers::{Provider, ProviderChange};
 use store::settings::DatabaseMode;
 
 use super::{AddArgs, CheckArgs, Desk, OneArgs, RotateArgs, cause, refused, unknown};
-use crate::cli::Ending;
 use crate::cli::input::read_text;
-use crate::cli::text::{print_line, print_text};
 use crate::flow::providers::{
     self, CheckedProvider, LinkError, adapter_of, check, connect_entered, connect_row,
 };
 use crate::platform::clock::{Clock as _, SystemClock};
 use crate::platform::provider_set::ProviderLink;
 use crate::service::start;
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{print_line, print_text};
 
 /// Reads a credential: all of the file but the white space around it.
 fn read_credential(file: &Path) -> Result<SecretString, Ending> {

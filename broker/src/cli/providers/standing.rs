@@ -6,11 +6,11 @@ use serde_json::json;
 use store::providers::{Provider, ProviderChange};
 
 use super::{Desk, FormArgs, OneArgs, QuarantineArgs};
-use crate::cli::Ending;
-use crate::cli::table::table;
-use crate::cli::text::print_line;
 use crate::flow::providers;
 use crate::platform::clock::{Clock as _, SystemClock};
+use crate::terminal::ending::Ending;
+use crate::terminal::table::table;
+use crate::terminal::text::print_line;
 
 pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
     let desk = Desk::open(form).await?;

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::client::Client;
 use super::summary::{Summary, VerificationSummary, text};
 use super::tell::{say, say_at, say_item, table, table_without};
-use crate::cli::plan_lines::satisfy;
-use crate::cli::price::marked_price;
-use crate::cli::text::each_once;
+use crate::terminal::plan_lines::satisfy;
+use crate::terminal::price::marked_price;
+use crate::terminal::text::each_once;
 
 /// The best candidates, why the chosen one is good, and how many offers were refused for what.
 pub(super) fn plan(plan: &Value, chosen: &Value) {

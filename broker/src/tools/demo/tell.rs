@@ -4,10 +4,10 @@
 
 use std::io::Write as _;
 
-use crate::cli::colour::Colours;
-use crate::cli::table::{MARGIN, fitted_without, table as draw};
-use crate::cli::terminal::is_stdout_left;
-use crate::cli::text::{clean, command as drawn, hanging, line};
+use crate::terminal::colour::Colours;
+use crate::terminal::screen::is_stdout_left;
+use crate::terminal::table::{MARGIN, fitted_without, table as draw};
+use crate::terminal::text::{clean, command as drawn, hanging, line};
 
 /// Begins a chapter, and says what it shows.
 pub(super) fn chapter(title: &str, shows: &str) {

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Ending;
-use crate::cli::client::Session;
 use crate::cli::client::api::{Call, OnceArgs};
 use crate::cli::client::connection::ServiceArgs;
 use crate::cli::client::reservations::{find, parse_reservation};
 use crate::cli::client::route::Route;
+use crate::cli::client::session::Session;
 use crate::cli::client::sheet::{cell, items, print_sheet, text};
 use crate::cli::input::read_text;
-use crate::cli::text::{clean, print_next, print_text};
+use crate::terminal::ending::Ending;
+use crate::terminal::text::{clean, print_next, print_text};
 
 /// Reports a node in use. A result that fails has its machine replaced.
 #[derive(Debug, Args)]

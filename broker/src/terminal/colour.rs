@@ -7,7 +7,7 @@ use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use clap::builder::styling::{AnsiColor, Style};
 
-use super::terminal::is_stdout_left;
+use crate::terminal::screen::is_stdout_left;
 
 /// Colours, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ mod tests {
     use market::lease::LeaseState;
     use market::reservation::{CloseReason, ReservationState};
 
-    use super::*;
+    use crate::terminal::colour::*;
 
     #[test]
     fn every_state_and_verdict_has_the_colour_of_how_it_goes() {

@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 
-use super::colour::Colours;
-use super::terminal::stderr_columns;
-use super::text::{clean, wrapped};
+use crate::terminal::colour::Colours;
+use crate::terminal::screen::stderr_columns;
+use crate::terminal::text::{clean, wrapped};
 
 /// Says on stderr why the exit status is what it is.
-pub(super) fn complain(why: &str) {
+pub(crate) fn complain(why: &str) {
     tell(&sentence(&Colours::of_stderr().error("error:"), why));
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn note(what: &str) {
 }
 
 /// Says on stderr what may not be meant.
-pub(super) fn warn(what: &str) {
+pub(crate) fn warn(what: &str) {
     tell(&sentence(&Colours::of_stderr().warning("warning:"), what));
 }
 
@@ -27,7 +27,7 @@ fn sentence(first: &str, text: &str) -> String {
 }
 
 /// Tells on stderr what is no part of the answer.
-pub(super) fn tell(what: &str) {
+pub(crate) fn tell(what: &str) {
     let lines = match stderr_columns() {
         Some(columns) => wrapped(columns.into(), what),
         None => what.to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn tell(what: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::terminal::aside::*;
 
     #[test]
     fn only_the_first_word_has_a_colour() {

@@ -7,10 +7,10 @@ use comfy_table::{
 };
 use console::measure_text_width;
 
-use super::colour::Colours;
-use super::price::SPOT;
-use super::terminal::columns;
-use super::text::{LINE, clean, command_within, hanging_within};
+use crate::terminal::colour::Colours;
+use crate::terminal::price::SPOT;
+use crate::terminal::screen::columns;
+use crate::terminal::text::{LINE, clean, command_within, hanging_within};
 
 /// What a table leaves of a line: the margin of the demo's story.
 pub(crate) const MARGIN: usize = 3;
@@ -28,7 +28,7 @@ pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String
 }
 
 /// As [`table`]; a terminal that is too narrow does without the columns named, as [`fitted_without`] says.
-pub(super) fn table_without(
+pub(crate) fn table_without(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
     spare: &[&str],
@@ -151,7 +151,7 @@ fn painted(
 }
 
 /// Whether states and verdicts stand under this heading.
-pub(super) fn holds_states(heading: &str) -> bool {
+pub(crate) fn holds_states(heading: &str) -> bool {
     matches!(heading, "state" | "verdict" | "outcome")
 }
 
@@ -315,7 +315,7 @@ fn longest_word(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::terminal::table::*;
 
     #[test]
     fn numbers_stand_flush_right_and_no_line_is_wider_than_a_terminal() {

@@ -5,10 +5,10 @@ use std::io::{ErrorKind, Write as _};
 use console::measure_text_width;
 use verifier::plain::is_plain;
 
-use super::terminal::columns;
+use crate::terminal::screen::columns;
 
 /// How wide a line is where nobody says how wide the terminal is, and how wide a text is at most.
-pub(super) const LINE: usize = 100;
+pub(crate) const LINE: usize = 100;
 
 /// What ends a line of a command that goes on in the next one.
 const GOES_ON: &str = " \\";
@@ -32,7 +32,7 @@ pub(crate) fn each_once(values: impl IntoIterator<Item = String>) -> String {
 }
 
 /// A text as one word of a shell: in single quotes where it holds more than letters, digits and `/._-`.
-pub(super) fn shell_word(text: &str) -> String {
+pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
@@ -53,7 +53,7 @@ pub(crate) fn hanging(prefix: &str, text: &str) -> String {
 
 /// As [`hanging`], within so many columns. A word that does not fit so far in stands further out; none
 /// is broken.
-pub(super) fn hanging_within<'a>(
+pub(crate) fn hanging_within<'a>(
     limit: usize,
     prefix: &str,
     words: impl IntoIterator<Item = &'a str>,
@@ -71,7 +71,7 @@ pub(crate) fn command(prefix: &str, command: &str) -> String {
 }
 
 /// As [`command`], within so many columns.
-pub(super) fn command_within(limit: usize, prefix: &str, command: &str) -> String {
+pub(crate) fn command_within(limit: usize, prefix: &str, command: &str) -> String {
     if measure_text_width(prefix) + measure_text_width(command) <= limit {
         return format!("{prefix}{command}");
     }
@@ -152,7 +152,7 @@ fn broken<'a>(
 
 /// A text of which each line that is wider than so many columns is broken between words, and goes on as
 /// far in as it begins.
-pub(super) fn wrapped(limit: usize, text: &str) -> String {
+pub(crate) fn wrapped(limit: usize, text: &str) -> String {
     let lines = text.lines().map(|line| {
         if measure_text_width(line) <= limit {
             return line.to_owned();
@@ -172,7 +172,7 @@ pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
 }
 
 /// Prints an answer: as it stands for programs, else as [`print_text`] does.
-pub(super) fn print_answer(answer: &str, for_programs: bool) -> std::io::Result<()> {
+pub(crate) fn print_answer(answer: &str, for_programs: bool) -> std::io::Result<()> {
     match for_programs {
         true => print_line(answer),
         false => print_text(answer),
@@ -180,7 +180,7 @@ pub(super) fn print_answer(answer: &str, for_programs: bool) -> std::io::Result<
 }
 
 /// Prints which command comes next.
-pub(super) fn print_next(next: &str) -> std::io::Result<()> {
+pub(crate) fn print_next(next: &str) -> std::io::Result<()> {
     print_line(&command("Next: ", next))
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn print_line(line: &str) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::terminal::text::*;
 
     #[test]
     fn a_word_that_does_not_fit_so_far_in_stands_further_out() {

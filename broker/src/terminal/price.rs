@@ -1,7 +1,7 @@
 //! How a price is shown that its provider may take back.
 
 /// What stands before the price of what its provider may take back.
-pub(super) const SPOT: &str = "spot ";
+pub(crate) const SPOT: &str = "spot ";
 
 /// A price as people read it, marked where any of what it is for is sold as spot. What is no price, such as
 /// a dash, has no mark.
@@ -15,7 +15,7 @@ pub(crate) fn marked_price(price: impl Into<String>, is_spot: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::terminal::price::*;
 
     #[test]
     fn a_price_of_spot_is_marked_and_what_is_no_price_is_not() {

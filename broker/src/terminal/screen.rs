@@ -23,7 +23,7 @@ pub(crate) fn is_stdout_left() -> bool {
 }
 
 /// Whether a person reads stdout, rather than a file or a program.
-pub(super) fn is_stdout_a_terminal() -> bool {
+pub(crate) fn is_stdout_a_terminal() -> bool {
     Term::stdout().is_term()
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn columns() -> Option<u16> {
 
 /// How wide what is told on stderr may be. Programs read one sentence a line, so `COLUMNS` alone breaks
 /// none.
-pub(super) fn stderr_columns() -> Option<u16> {
+pub(crate) fn stderr_columns() -> Option<u16> {
     let terminal = columns_of(&Term::stderr())?;
     Some(said_columns().unwrap_or(terminal))
 }

@@ -4,25 +4,25 @@
 use console::measure_text_width;
 use market::counted::counted;
 
-use super::text::{clean, command_within, hanging, line};
+use crate::terminal::text::{clean, command_within, hanging, line};
 
 /// The heading over what the work of a candidate costs: a run, or a pile of requests. Of those it ranks.
-pub(super) const COST: &str = "cost USD";
+pub(crate) const COST: &str = "cost USD";
 
 /// How an engine is started.
-pub(super) struct Launch<'a> {
+pub(crate) struct Launch<'a> {
     /// What it is started on, where a fleet stands on several offers.
-    pub(super) on: Option<&'a str>,
-    pub(super) engine: &'a str,
-    pub(super) ports: &'a [String],
-    pub(super) command: &'a str,
+    pub(crate) on: Option<&'a str>,
+    pub(crate) engine: &'a str,
+    pub(crate) ports: &'a [String],
+    pub(crate) command: &'a str,
     /// The name and the text of the file that it reads.
-    pub(super) config: Option<(&'a str, &'a str)>,
+    pub(crate) config: Option<(&'a str, &'a str)>,
 }
 
 /// How an engine is started, and behind it the file that it reads, to be copied as it stands, but for what
 /// steers a terminal.
-pub(super) fn launch(launch: &Launch<'_>) -> String {
+pub(crate) fn launch(launch: &Launch<'_>) -> String {
     let on = launch.on.map(|offer| format!("on {offer}: "));
     let word = if launch.ports.len() == 1 {
         "port"
@@ -54,7 +54,7 @@ pub(super) fn launch(launch: &Launch<'_>) -> String {
 
 /// What a fleet would cost with weights of another precision. `saves` is a sum in US dollars,
 /// `per_million` what 1e6 output tokens cost as asked for and with it.
-pub(super) fn alternative(
+pub(crate) fn alternative(
     weights: &str,
     price: &str,
     saves: &str,
@@ -76,7 +76,7 @@ pub(crate) fn satisfy(offers: u64) -> String {
 }
 
 /// How many offers satisfy the demand and how many do not.
-pub(super) fn verdict(eligible: u64, rejected: u64) -> String {
+pub(crate) fn verdict(eligible: u64, rejected: u64) -> String {
     let (verb, end) = match rejected {
         0 => ("do", "."),
         1 => ("does", ":"),
@@ -89,7 +89,7 @@ pub(super) fn verdict(eligible: u64, rejected: u64) -> String {
 }
 
 /// How many offers can do each half of a demand, and how often one was refused for a half.
-pub(super) fn verdict_of_halves(train: u64, serve: u64, rejected: u64) -> String {
+pub(crate) fn verdict_of_halves(train: u64, serve: u64, rejected: u64) -> String {
     let end = if rejected == 0 { "." } else { ":" };
     format!(
         "{} can train, {} can serve; for one half or the other an offer was refused {rejected} times{end}",
@@ -100,7 +100,7 @@ pub(super) fn verdict_of_halves(train: u64, serve: u64, rejected: u64) -> String
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::terminal::plan_lines::*;
 
     #[test]
     fn one_is_told_as_one() {

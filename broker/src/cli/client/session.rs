@@ -1,0 +1,45 @@
+//! A service that a command speaks to.
+
+use serde_json::Value;
+
+use super::api::{Api, Document};
+use super::connection::{self, ServiceArgs};
+use crate::terminal::ending::Ending;
+use crate::terminal::text::print_line;
+
+/// A service to speak to, and the form in which its answers are shown.
+pub(super) struct Session {
+    pub(super) api: Api,
+    pub(super) json: bool,
+    /// Shows nothing: the command prints what it has to say by itself.
+    pub(super) is_silent: bool,
+}
+
+impl Session {
+    pub(super) fn open(args: &ServiceArgs) -> Result<Self, Ending> {
+        let connection = connection::settle(args)?;
+        Ok(Self {
+            api: Api::new(&connection, args.tenant)?,
+            json: args.json,
+            is_silent: false,
+        })
+    }
+
+    /// Shows an answer: the API's JSON for programs, else what people read.
+    pub(super) fn show(
+        &self,
+        answer: &Document,
+        people: impl FnOnce(&Value) -> Result<(), Ending>,
+    ) -> Result<(), Ending> {
+        match (self.is_silent, self.json) {
+            (true, _) => Ok(()),
+            (false, true) => Ok(print_line(answer.text.trim_end())?),
+            (false, false) => people(&answer.value),
+        }
+    }
+
+    /// Whether a person reads along.
+    pub(super) fn is_for_people(&self) -> bool {
+        !self.json && !self.is_silent
+    }
+}
