@@ -30,8 +30,8 @@ const CHAIN_MS: u64 = 12_000;
 /// How long they take at the floor of a GPU whose chains are calibrated. A good GPU needs five seconds, and
 /// its floor is three quarters of its rate.
 const CALIBRATED_CHAIN_MS: u64 = 6_667;
-/// How fast a host hashes the sums of rows of a product, with one thread for every two GPUs. Units: rows of
-/// each GPU per second.
+/// How fast a host hashes the sums of rows of a product, with a thread for each GPU and a core for every two.
+/// Units: rows of each GPU per second.
 const ROWS_PER_S: u64 = 1_500_000;
 /// Up to this power limit, cards are assumed to run at half of their clock. Units: W.
 const LITTLE_POWER_W: u32 = 75;

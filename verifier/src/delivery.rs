@@ -270,7 +270,7 @@ mod tests {
     fn a_recheck_of_a_pretended_node_brings_the_node_along() {
         let folder = tempfile::tempdir().expect("a folder");
         let agent = folder.path().join("agent");
-        // It prints its last argument, which the description documents.
+        // It prints the file that its last argument names, the description of the node.
         std::fs::write(&agent, "#!/bin/sh\nfor last; do :; done\ncat \"$last\"\n")
             .expect("written");
         let mut mode = std::fs::metadata(&agent).expect("a file").permissions();

@@ -1,7 +1,7 @@
-//! What the GPUs of all nodes showed when they summed up by NCCL.
+//! The judgement of the sum by NCCL over the GPUs of all nodes.
 //!
-//! A wrong word fails the gang. All else is tried out: what a good fabric shows of its rate by whichever
-//! way the library takes, and what keeps it on good nodes from joining them, is to be learnt first.
+//! A wrong word fails the gang. All else is tried out. Two things must be learnt first: the rate of a good
+//! fabric over any path the library takes, and the reasons for which good nodes fail to join.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 
@@ -12,7 +12,7 @@ use crate::gang::{Gang, version_words};
 use crate::rules::{finding, number};
 
 const CODE: FindingCode = FindingCode::NetworkCollective;
-/// The most reasons that a finding tells.
+/// The most reasons in a finding.
 const MOST_REASONS: usize = 3;
 
 /// Whether all nodes summed by NCCL.
@@ -20,7 +20,7 @@ pub(super) fn is_summed(gang: &Gang) -> bool {
     Summed::of_all(gang).rate().is_some()
 }
 
-/// Nothing where no node has NCCL.
+/// None where no node has NCCL.
 pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     let apart = |note: String| Some(finding(CODE, Outcome::NotRun, note).into());
     let version = match gang.nccl() {
@@ -85,9 +85,9 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     Some(tried_out.into())
 }
 
-/// Words that were wrong. What one GPU brings wrongly all have in their sums, and whoever did it may say
-/// that its own are right: nobody in particular is to blame, unless all but one of three or more nodes have
-/// the right sum, which none can have of what was brought wrongly.
+/// Wrong words. All nodes have one GPU's wrong contribution in their sums, and the node that made it may
+/// report a right sum. So nobody in particular is to blame, unless all but one of three or more nodes have
+/// the right sum, which is impossible with a wrong contribution.
 fn wrong(gang: &Gang, summed: &Summed) -> Option<Judged> {
     let all = summed.wrong_words().into_iter();
     let (right, wrong): (Vec<_>, Vec<_>) = all.partition(|(_, words)| *words == 0);
@@ -113,7 +113,7 @@ fn wrong(gang: &Gang, summed: &Summed) -> Option<Judged> {
     })
 }
 
-/// What kept nodes from summing.
+/// The reasons why nodes did not sum.
 fn failure(gang: &Gang, summed: &Summed) -> Option<Finding> {
     let reasons = summed.reasons();
     let told = reasons.iter().take(MOST_REASONS).map(|(why, nodes)| {
@@ -132,7 +132,7 @@ fn failure(gang: &Gang, summed: &Summed) -> Option<Finding> {
     (!told.is_empty()).then(|| finding(CODE, Outcome::Failed, note))
 }
 
-/// How fast they summed; nothing while nodes have not.
+/// The rate of their sum; none while nodes have not summed.
 fn rate(gang: &Gang, summed: &Summed, version: u32) -> Option<Finding> {
     let rate = summed.rate()?;
     let said = format!(

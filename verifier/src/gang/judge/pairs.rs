@@ -1,5 +1,5 @@
-//! What the pairs of nodes showed: no link may be slow beside the others, beside the other adapters of
-//! its two nodes, or for what was sold.
+//! The judgement of pairs of nodes: no link may be slow beside the others, beside the other adapters of its
+//! two nodes, or compared with the fabric that was sold.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::rules::{finding, number, share};
 /// Share of the median below which a link is slow. Units: percent. House rule: good links of one
 /// fabric lie within some per cent of each other, also over TCP.
 const SLOW_PERCENT: u64 = 50;
-/// As [`SLOW_PERCENT`] where one machine plays all nodes, whose processes wait for each other.
+/// As [`SLOW_PERCENT`] where one machine simulates all nodes, whose processes wait for each other.
 const SLOW_PERCENT_SIMULATED: u64 = 2;
 /// Share of the median below which a link is worth watching. Units: percent.
 const ODD_PERCENT: u64 = 70;
