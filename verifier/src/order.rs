@@ -204,8 +204,8 @@ fn block_bytes(passes: &[Pattern]) -> u32 {
     }
 }
 
-/// How many rows of each GPU's product are opened. With eight rows, half a missing product shows on all but
-/// one of 256 GPUs. As many rows of more GPUs do not fit into one message (8 MiB).
+/// How many rows of each GPU's product are opened. With eight rows, an omitted half of a product shows on
+/// all but one of 256 GPUs. As many rows of more GPUs do not fit into one message (8 MiB).
 const fn opened_rows(expected: &ExpectedNode) -> u32 {
     match expected.gpus {
         ..=8 => 8,

@@ -1,9 +1,9 @@
-//! What an attestation does not prove, in words for whoever reads it.
+//! The limits of an attestation's proof, in words for its reader.
 
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::VerificationOrder;
 
-/// What a reader must not conclude from an attestation with these findings.
+/// Conclusions that a reader must not draw from an attestation with these findings.
 #[must_use]
 pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bool) -> Vec<String> {
     let mut limits = Vec::new();
@@ -53,7 +53,7 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
     limits
 }
 
-/// What is not proved of the memory.
+/// The limits of the proof on memory.
 fn of_memory(order: &VerificationOrder, findings: &[Finding]) -> String {
     let mut patterns = findings
         .iter()
@@ -68,7 +68,7 @@ fn of_memory(order: &VerificationOrder, findings: &[Finding]) -> String {
     )
 }
 
-/// What is not proved of the network between nodes.
+/// The limits of the proof on the network between nodes.
 fn between_nodes(findings: &[Finding]) -> &'static str {
     let found = |code| findings.iter().find(|finding| finding.code == code);
     let is_done = |finding: &&Finding| finding.outcome != Outcome::NotRun;
