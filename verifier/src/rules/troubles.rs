@@ -1,5 +1,5 @@
-//! Rules on what stopped a node in the middle: a lost GPU, a fabric that is not ready, a driver
-//! that refuses.
+//! Rules on the reasons why a node stopped midway: a lost GPU, a fabric that is not ready, a driver that
+//! refuses.
 
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::{FabricState, TroubleKind};
@@ -13,18 +13,17 @@ use crate::plain::plain;
 /// The GPU fell off the bus. Source: NVIDIA's list of XID errors.
 pub(super) const XID_LOST: u32 = 79;
 
-/// The architectures whose GPUs say whether the fabric took them in.
+/// The architectures whose GPUs report whether they have joined the fabric.
 const TELL_FABRIC: [&str; 3] = ["Hopper", "Blackwell", "Blackwell Ultra"];
 
-/// What the agent says of one kind of trouble, in a sentence.
+/// The agent's report of one kind of trouble, in a sentence.
 pub(super) fn said(seen: &Seen<'_>, kind: TroubleKind) -> Option<String> {
     let trouble = signed_troubles(seen.evidence).find(|trouble| trouble.kind == kind)?;
     let (who, detail) = (gpu_words(trouble.gpu), plain(&trouble.detail));
     Some(format!("{who}, at step {}: {detail}", trouble.step))
 }
 
-/// Why nothing can be said of GPUs that were leased as another vendor's than the agent drives: that is
-/// no fault of theirs.
+/// Why nothing can be said about GPUs of another vendor than the agent supports: that is no fault of theirs.
 pub(super) fn cannot_be_driven(seen: &Seen<'_>) -> Option<String> {
     if is_drivable(seen.order.expected.gpu) {
         return None;
@@ -66,7 +65,7 @@ pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
     if let Some(said) = cannot_be_driven(seen) {
         return finding(code, Outcome::NotRun, said);
     }
-    // Of GPUs that it could drive, another vendor's are none of those that were leased.
+    // If the agent could drive the GPUs, none of them is from the other vendor that was leased.
     let stopped = [
         TroubleKind::OutOfMemory,
         TroubleKind::Driver,

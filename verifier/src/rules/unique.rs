@@ -1,5 +1,5 @@
-//! The rule that no GPU is sold twice: what a node shows more than once, and what another node of the
-//! rental shows as its own.
+//! The rule that no GPU is sold twice: GPUs that a node shows more than once, or that another node of the
+//! rental claims too.
 
 use market::attestation::{Finding, FindingCode};
 use market::gpu::Gpu;

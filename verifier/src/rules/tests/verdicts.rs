@@ -80,7 +80,7 @@ fn facts_of_a_report_that_nobody_signed_count_for_nothing() {
     assert_eq!(verdict, Verdict::Fail);
 }
 
-/// A report that names a trouble may leave out what comes after it: so it must never pass.
+/// A report that names a trouble may omit the steps after it: so it must never pass.
 #[test]
 fn no_report_with_a_trouble_passes_at_any_level() {
     let kinds = [

@@ -1,9 +1,9 @@
 //! The gang that a node of a named fabric is leased with, as far as the links between its nodes go.
 //!
-//! A quarter of such nodes are leased alone: nothing sends through their ports. The adapters of the
-//! others have addresses and are measured over TCP, one after the other. What share of a wire TCP fills
-//! on good hosts is a guess, between a half and nearly all of it by set-up; the adapters that are far from the
-//! processor that sends come to up to a fifth less.
+//! A quarter of such nodes are leased alone: nothing sends through their ports. The adapters of the others
+//! have addresses and are measured over TCP, one after the other. The share of a wire that TCP fills on good
+//! hosts is a guess, between a half and nearly all of it by set-up; adapters far from the sending processor
+//! reach up to a fifth less.
 
 use market::attestation::Finding;
 use market::verification::{GangAnswer, GangCall, Level, Measure, Rail, RoundDone, Shown};
