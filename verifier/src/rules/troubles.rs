@@ -65,7 +65,7 @@ pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
     if let Some(said) = cannot_be_driven(seen) {
         return finding(code, Outcome::NotRun, said);
     }
-    // If the agent could drive the GPUs, none of them is from the other vendor that was leased.
+    // The agent supports the leased GPUs, so those of an unsupported vendor are not the leased ones.
     let stopped = [
         TroubleKind::OutOfMemory,
         TroubleKind::Driver,
