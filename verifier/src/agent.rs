@@ -54,7 +54,7 @@ pub enum AgentError {
     #[error("plain http is for simulation only; use https")]
     PlainHttp,
     /// The broker's answer does not have the expected form.
-    #[error("the broker's answer to step {step} has not the expected form")]
+    #[error("the broker's answer to step {step} does not have the expected form")]
     Answer {
         /// The step.
         step: Step,

@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(
             calibrated(80 * gib),
             729,
-            "a fifth of it could be made anew in 813 ms"
+            "a fifth of it could be recomputed in 813 ms"
         );
         assert_eq!(calibrated(160 * gib), 1_458);
         // Where hashing takes so long that no lower limit would do.

@@ -219,13 +219,13 @@ impl Gang {
             Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. }
                 if repeats_us.iter().map(|us| u128::from(*us)).sum::<u128>() > most_us =>
             {
-                Some("it tells of sums that took longer than their whole round may".to_owned())
+                Some("it reports sums that took longer than their whole round may".to_owned())
             }
             Shown::Ring { repeats_us, .. }
                 if repeats_us.len() != self.work.ring_repeats as usize =>
             {
                 let (done, asked) = (repeats_us.len(), self.work.ring_repeats);
-                Some(format!("it tells of {done} sums of {asked}"))
+                Some(format!("it reports {done} of {asked} sums"))
             }
             _ => None,
         }

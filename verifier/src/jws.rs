@@ -34,7 +34,7 @@ pub enum JwsError {
     #[error("the signature does not belong to this key and text")]
     Signature,
     /// The payload does not have the expected form.
-    #[error("the payload of the signed document has not the expected form")]
+    #[error("the payload of the signed document does not have the expected form")]
     Payload(#[from] serde_json::Error),
     /// The payload is not in canonical form.
     #[error("the payload of the signed document is not canonical JSON")]

@@ -39,7 +39,7 @@ const CRASHED: i32 = 101;
 #[cfg(feature = "cuda")]
 fn tell_of_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let why = panic.payload_as_str().unwrap_or("it does not say why");
+        let why = panic.payload_as_str().unwrap_or("it gives no reason");
         // Where the agent does not get the message, it sees the end of the process.
         let _ = verifier::driver::say_last_words(why, &mut std::io::stdout());
         std::process::exit(CRASHED);

@@ -291,7 +291,7 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
         (passes.len() <= 64, "at most 64 passes"),
         (
             *repeated_ms <= 86_400_000,
-            "passes are gone through for a day at most",
+            "passes are repeated for a day at most",
         ),
         (
             (1..=1_024).contains(opened_blocks),

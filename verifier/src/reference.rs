@@ -43,7 +43,7 @@ pub enum DescriptionError {
         source: std::io::Error,
     },
     /// The text is not a description.
-    #[error("the node description has not the form `{SCHEMA}`")]
+    #[error("the node description does not have the form `{SCHEMA}`")]
     Form(#[from] serde_json::Error),
     /// The description contradicts itself.
     #[error("the node description is impossible: {0}")]

@@ -130,7 +130,7 @@ pub fn findings_by(
         .filter_map(|rule| weighed(rule(&seen)))
         .collect();
     if simulated {
-        let note = "The device was pretended: nothing here is about real hardware.";
+        let note = "The device was simulated: nothing here is about real hardware.";
         findings.push(finding(FindingCode::DeviceSimulated, Outcome::Noted, note));
     }
     findings
@@ -171,7 +171,7 @@ pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<Strin
 }
 
 fn not_run(code: FindingCode) -> Finding {
-    finding(code, Outcome::NotRun, "The node did not get so far.")
+    finding(code, Outcome::NotRun, "The node stopped before this check.")
 }
 
 /// A finding from the problems of each GPU: met when there are none.

@@ -89,7 +89,7 @@ impl Others {
                 names,
                 leader,
             }),
-            false => Err(io::Error::other("they are not as many as was said")),
+            false => Err(io::Error::other("their number is not the announced one")),
         }
     }
 

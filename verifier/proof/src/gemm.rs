@@ -202,7 +202,7 @@ pub fn row_times(row: impl IntoIterator<Item = i64>, vector: &[Element]) -> Elem
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongProduct {
     /// Rows other than the chosen ones, or lists of another length.
-    #[error("the openings have not the asked form")]
+    #[error("the openings do not have the requested form")]
     Form,
     /// A row, or the product before it, that is not in the committed tree.
     #[error("row {} of product {} is not in the committed tree", .0.row, .0.link)]

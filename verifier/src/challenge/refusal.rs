@@ -28,7 +28,7 @@ pub enum StepError {
     #[error("a reference device cannot verify real hardware; run the agent on the node's GPUs")]
     SimulatedDevice,
     /// The broker expects another step.
-    #[error("step {got} came where {awaited} is awaited")]
+    #[error("step {got} came where {awaited} is expected")]
     OutOfOrder {
         /// The step received.
         got: Step,
@@ -45,7 +45,7 @@ pub enum StepError {
     #[error("the message is not by the agent that began this conversation")]
     WrongKey,
     /// The message cannot be an answer to this order.
-    #[error("the message has not the expected form: {0}")]
+    #[error("the message does not have the expected form: {0}")]
     Malformed(&'static str),
     /// The broker's own order is impossible.
     #[error(transparent)]

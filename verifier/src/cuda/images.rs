@@ -28,7 +28,7 @@ fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
 
 fn unpacked(packed: &[u8]) -> io::Result<Vec<(String, Vec<u8>)>> {
     let bytes = unpack(packed)?;
-    let broken = || io::Error::other("its list has not the expected form");
+    let broken = || io::Error::other("its list does not have the expected form");
     let end = bytes.windows(2).position(|two| two == b"\n\n");
     let (list, mut rest) = bytes.split_at(end.ok_or_else(broken)?);
     rest = &rest[2..];

@@ -99,7 +99,7 @@ impl CudaGpu {
         let elapsed_ms = self.written_in_rounds(sample, &arrays, |gpu| copy(gpu, &arrays))?;
         let is = self.checksum(arrays.address(0), arrays.bytes / 4)?;
         if is != self.checksum(arrays.address(1), arrays.bytes / 4)? {
-            return Err(self.wrong("a copy within its memory is not what was copied"));
+            return Err(self.wrong("a copy within its memory differs from its source"));
         }
         self.rate(2 * arrays.bytes * STREAM_ROUNDS, elapsed_ms)
     }
@@ -175,7 +175,7 @@ impl CudaGpu {
         if is == self.checksum(to, arrays.bytes / 4)? {
             return Ok(());
         }
-        Err(self.wrong("the sum of two arrays in its memory is not what they come to"))
+        Err(self.wrong("the sum of two arrays in its memory is wrong"))
     }
 
     /// Reads an array. Units: 1e6 bytes per second.
@@ -202,7 +202,9 @@ impl CudaGpu {
         self.wait()?;
         let sums = sums.read::<u64>(2).map_err(|error| self.error(error))?;
         if sums[0] != sums[1].wrapping_mul(rounds) {
-            return Err(self.wrong("what is read of its memory is not what its parts come to"));
+            return Err(
+                self.wrong("the sum of an array read from its memory is not that of its parts")
+            );
         }
         self.rate(arrays.bytes * STREAM_ROUNDS, elapsed_ms)
     }

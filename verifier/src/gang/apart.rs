@@ -8,7 +8,7 @@ use crate::rules::finding;
 /// The finding on a node that never reached the measurement with the others.
 #[must_use]
 pub fn absence() -> Finding {
-    let note = "The node did not come to be measured with the others in time.";
+    let note = "The node was not ready in time to be measured with the others.";
     Finding {
         weight: Weight::Must,
         ..finding(FindingCode::StepTimedOut, Outcome::Failed, note)

@@ -14,7 +14,7 @@ pub enum CallRefused {
     #[error("no node of this gang speaks under this key")]
     Stranger,
     /// The message cannot answer the request.
-    #[error("the message has not the expected form: {0}")]
+    #[error("the message does not have the expected form: {0}")]
     Malformed(&'static str),
 }
 
@@ -56,6 +56,6 @@ pub(super) fn check_shown(shown: &Shown) -> Result<(), CallRefused> {
     };
     match fits {
         true => Ok(()),
-        false => Err(CallRefused::Malformed("what was shown is too long")),
+        false => Err(CallRefused::Malformed("the result is too long")),
     }
 }

@@ -341,7 +341,7 @@ fn jitter(gang: &Gang) -> Finding {
     let (outcome, note) = match permille > JITTER_PERMILLE {
         true => (
             Outcome::Warned,
-            "Now and then the sum takes far longer than usual.",
+            "The sum sometimes takes far longer than usual.",
         ),
         false => (Outcome::Met, "The sum takes about as long every time."),
     };

@@ -40,7 +40,7 @@ pub enum GangError {
     #[error("the other nodes of the gang did not come within {0} seconds")]
     Alone(u64),
     /// A message does not have the expected form.
-    #[error("the broker's answer to the gang's call has not the expected form")]
+    #[error("the broker's answer to the gang's call does not have the expected form")]
     Form(#[from] serde_json::Error),
 }
 

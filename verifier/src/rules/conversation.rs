@@ -82,7 +82,7 @@ pub(super) fn report_content(evidence: &Evidence) -> Finding {
             None => finding(
                 code,
                 Outcome::Met,
-                "The report says what the conversation said.",
+                "The report agrees with the conversation.",
             ),
             Some(problem) => finding(code, Outcome::Failed, format!("In the report, {problem}.")),
         },

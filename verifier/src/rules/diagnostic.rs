@@ -30,7 +30,7 @@ pub(super) fn diagnostic(seen: &Seen<'_>) -> Finding {
     let Some(said) = &facts.diagnostic else {
         return not_applicable(code, "The node has no dcgmi, or there was no time for it.");
     };
-    let why = || plain(said.why.as_deref().unwrap_or("it does not tell why"));
+    let why = || plain(said.why.as_deref().unwrap_or("it gives no reason"));
     match said.ended {
         DiagnosticEnd::Done => {}
         DiagnosticEnd::TimedOut => {

@@ -282,7 +282,7 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     } else if let Some((gpu, needs)) = worst
         && let remedy @ Some(_) = Needs::of(needs).remedy()
     {
-        let note = format!("The driver says that GPU {gpu} needs: {}.", plain(needs));
+        let note = format!("The driver reports that GPU {gpu} needs: {}.", plain(needs));
         Finding {
             remedy,
             ..finding(code, Outcome::Failed, note)
@@ -333,7 +333,7 @@ fn failed_before(seen: &Seen<'_>) -> Option<String> {
     let mut needed = needed.into_iter();
     let (gpu, words) = needed.find(|(_, words)| Needs::of(words).remedy().is_some())?;
     Some(format!(
-        "Before the agent began the driver said that GPU {gpu} needs: {}.",
+        "Before the agent began the driver reported that GPU {gpu} needs: {}.",
         plain(words)
     ))
 }
@@ -378,11 +378,19 @@ pub(super) fn visible(seen: &Seen<'_>) -> Finding {
         finding(
             code,
             Outcome::Warned,
-            format!("What matters is hidden: {all}."),
+            format!("Required information is hidden: {all}."),
         )
     } else if all.is_empty() {
-        finding(code, Outcome::Met, "The agent could see all it looks for.")
+        finding(
+            code,
+            Outcome::Met,
+            "The agent could see all the information it needs.",
+        )
     } else {
-        finding(code, Outcome::Noted, format!("Some is hidden: {all}."))
+        finding(
+            code,
+            Outcome::Noted,
+            format!("Some information is hidden: {all}."),
+        )
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::InventoryHistory;
     let shown = shown(seen);
     let Some(history) = &seen.evidence.history else {
-        let note = "Nobody kept what was seen of its GPUs before.";
+        let note = "No history of its GPUs is kept.";
         return finding(code, Outcome::NotRun, note);
     };
     if shown.is_empty() {
@@ -49,13 +49,13 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
         (true, true) => finding(
             code,
             Outcome::Met,
-            "No GPU is in another lease, failed of late, or was seen as something else.",
+            "No GPU is in another lease, failed recently, or was seen as something else.",
         ),
     }
 }
 
 /// Why a finding that would fail a node only warns.
-const PEERS: &str = ", which sells machines of other people too: what these claim fails no node";
+const PEERS: &str = ", which sells machines of other people too: their claims fail no node";
 
 /// The GPUs of the node, as it claimed and signed them.
 fn shown(seen: &Seen<'_>) -> Vec<ShownGpu> {
@@ -87,10 +87,10 @@ fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> 
             }
         }
         Standing::Quarantined(failed) if condemns => {
-            Sight::Bad(format!("its node failed {} of late", words(failed)))
+            Sight::Bad(format!("its node failed {} recently", words(failed)))
         }
         Standing::Quarantined(failed) => Sight::Odd(format!(
-            "a node with it failed {} of late, bought as {listed}{why}",
+            "a node with it failed {} recently, bought as {listed}{why}",
             words(failed)
         )),
         Standing::Before => match difference(now, &before.gpu, same_id, serials) {

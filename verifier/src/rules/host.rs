@@ -57,7 +57,7 @@ pub(super) fn shape(seen: &Seen<'_>) -> Finding {
         });
     let Some((worst, unit, [has, leased], said)) = shares.min_by_key(|(percent, ..)| *percent)
     else {
-        return not_applicable(code, "The lease does not say what the host has.");
+        return not_applicable(code, "The lease does not state the size of the host.");
     };
     let found = match worst {
         // A few GPUs that pose as many come with the host of a few.
@@ -90,7 +90,8 @@ pub(super) fn virtualised(seen: &Seen<'_>) -> Finding {
         Some(says) => says || is_named_so,
         None if is_named_so => true,
         None => {
-            let note = format!("The processors do not say whether a hypervisor runs them.{called}");
+            let note =
+                format!("The processors do not report whether a hypervisor runs them.{called}");
             return finding(code, Outcome::NotRun, note);
         }
     };
@@ -101,8 +102,11 @@ pub(super) fn virtualised(seen: &Seen<'_>) -> Finding {
             finding(code, Outcome::Warned, note)
         }
         (true, false) => not_applicable(code, &format!("A hypervisor runs the host.{called}")),
-        (false, true) => finding(code, Outcome::Met, "No hypervisor shows."),
-        (false, false) => not_applicable(code, "No hypervisor shows, and none was excluded."),
+        (false, true) => finding(code, Outcome::Met, "No hypervisor is visible."),
+        (false, false) => not_applicable(
+            code,
+            "No hypervisor is visible, and the offer excludes none.",
+        ),
     }
 }
 

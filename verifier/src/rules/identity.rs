@@ -60,7 +60,7 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
                 .or_else(|| facts.and_then(|facts| hardware_problem(facts, expected)))
         })
         .collect();
-    let good = format!("Every GPU says that it is a {}.", expected.gpu);
+    let good = format!("Every GPU reports that it is a {}.", expected.gpu);
     let found = per_gpu(code, &good, problems.iter().map(Option::as_ref));
     let unnamed = gpus
         .iter()

@@ -93,7 +93,7 @@ pub(super) fn sources(seen: &Seen<'_>) -> Finding {
         finding(
             code,
             Outcome::NotRun,
-            "NVML or CUDA did not say how many GPUs there are.",
+            "NVML or CUDA did not report the number of GPUs.",
         )
     } else if too_many {
         finding(
@@ -147,7 +147,7 @@ pub(super) fn recount(seen: &Seen<'_>) -> Finding {
         .collect();
     let found = if !fewer.is_empty() {
         let note = format!(
-            "GPUs went away while the node was checked: {}.",
+            "GPUs disappeared while the node was checked: {}.",
             fewer.join(", ")
         );
         finding(code, Outcome::Failed, note)

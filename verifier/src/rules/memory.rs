@@ -89,7 +89,7 @@ pub(super) fn pattern(seen: &Seen<'_>) -> Finding {
     );
     if let Some(took_ms) = took_ms.filter(|took_ms| *took_ms < due_ms) {
         let note = format!(
-            "Patterns were to be gone through for {} s, and memory was filled after {} s.",
+            "Patterns had to be repeated for {} s, but memory was filled after {} s.",
             due_ms / 1_000,
             took_ms / 1_000
         );

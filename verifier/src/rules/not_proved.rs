@@ -8,7 +8,7 @@ use market::verification::VerificationOrder;
 pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bool) -> Vec<String> {
     let mut limits = Vec::new();
     if simulated {
-        limits.push("Anything about real hardware: the device was pretended.".to_owned());
+        limits.push("Anything about real hardware: the device was simulated.".to_owned());
     }
     limits.push(of_memory(order, findings));
     limits.extend(
@@ -16,8 +16,8 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
             "That memory of this size exists: its contents follow from what was drawn before and can be \
              computed again without having been kept, or lie in the host's memory or another GPU's and \
              be read from there in time.",
-            "That a GPU did the work: the agent reports the results, and whatever computes them gives \
-             the same.",
+            "That a GPU did the work: the agent reports the results, and any other computation \
+             gives the same ones.",
             "That names, ids, counts, error counters and temperatures are true: they are claims of \
              the node's driver.",
             "That memory, links and products are as fast as shown: the node timed them by its own \
@@ -31,12 +31,12 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
         .map(str::to_owned),
     );
     if order.expected.gpus > 1 {
-        let limit = "That each GPU is one of its own: of one that takes turns as two to four the time in which \
-                     its products must come is not short enough yet to tell.";
+        let limit = "That each GPU is one of its own: the time limit of its products is not short enough yet to \
+                     expose one that poses as two to four.";
         limits.push(limit.to_owned());
     }
     if order.recheck {
-        let limit = "That what failed is its seller's doing: whoever uses the node has it in hand.";
+        let limit = "That a failure is the seller's doing: the node's tenant controls it.";
         limits.push(limit.to_owned());
     }
     let undone = findings

@@ -12,7 +12,7 @@ pub(super) fn repeat(seen: &Seen<'_>) -> Finding {
     let (evidence, order) = (seen.evidence, seen.order);
     let code = FindingCode::SdcRepeat;
     if let Some(said) = said(seen, TroubleKind::WrongResult) {
-        let note = format!("What was moved within memory is not what it was. {said}.");
+        let note = format!("Data moved within memory is wrong. {said}.");
         return finding(code, Outcome::Failed, note);
     }
     if evidence.checksums.is_empty() {

@@ -199,7 +199,7 @@ pub(super) fn host_link_together(seen: &Seen<'_>) -> Finding {
         match (alone, top(&gpu.rates.from_host_together_mb_per_s)) {
             (Some(alone), Some(together)) if together < share(alone, TOGETHER_PERCENT, 100) => {
                 Sight::Odd(format!(
-                    "{together} MB/s from the host where {alone} come to it alone"
+                    "{together} MB/s from the host, but {alone} when it copies alone"
                 ))
             }
             (Some(_), Some(_)) => Sight::Good,

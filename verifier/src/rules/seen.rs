@@ -185,7 +185,7 @@ impl<'a> Seen<'a> {
         }
         if !unseen.is_empty() {
             let note = format!(
-                "The driver does not tell of GPU {}.",
+                "The driver does not report it for GPU {}.",
                 told_by(", ", &unseen)
             );
             return finding(code, Outcome::NotRun, note);

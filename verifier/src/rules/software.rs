@@ -116,7 +116,7 @@ pub(super) fn software(seen: &Seen<'_>) -> Finding {
     let is_same = |library: &LibraryFacts| published(library, driver) == Published::Same;
     let of_libraries = match !libraries.is_empty() && libraries.iter().all(is_same) {
         true => "Its libraries are the files that were published.",
-        false => "Its libraries are not held against published ones.",
+        false => "Its libraries were not compared with published ones.",
     };
     let note = format!("The driver is a real one, and new enough. {of_libraries}");
     finding(code, Outcome::Met, note)

@@ -80,7 +80,7 @@ pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
         None => {
             let waited = seen.facts().and_then(|facts| facts.driver.waited_s);
             let waited = waited.map(|s| format!(" It waited {s} s for the driver."));
-            let good = "Nothing kept the agent from going on.".to_owned();
+            let good = "Nothing stopped the agent.".to_owned();
             finding(code, Outcome::Met, good + &waited.unwrap_or_default())
         }
     }
@@ -99,19 +99,19 @@ pub(super) fn fabric_not_ready(seen: &Seen<'_>) -> Finding {
         return not_applicable(code, "No switch joins the GPUs of this node.");
     }
     let tells = TELL_FABRIC.contains(&seen.spec.arch.as_str());
-    seen.each_gpu(code, "The fabric took in every GPU.", |gpu| {
+    seen.each_gpu(code, "Every GPU has joined the fabric.", |gpu| {
         match gpu.fabric {
             Some(FabricState::Completed) => Sight::Good,
             Some(FabricState::NotSupported) | None if !tells => Sight::Good,
             None => Sight::Unseen,
             Some(FabricState::NotSupported) => {
-                Sight::Bad("it says that there is no fabric, its kind has one".to_owned())
+                Sight::Bad("it reports no fabric, but its kind has one".to_owned())
             }
             Some(FabricState::NotStarted) => {
-                Sight::Bad("the fabric manager has not begun with it".to_owned())
+                Sight::Bad("the fabric manager has not started on it".to_owned())
             }
             Some(FabricState::InProgress) => {
-                Sight::Bad("the fabric has not yet taken it in".to_owned())
+                Sight::Bad("it has not joined the fabric yet".to_owned())
             }
             Some(FabricState::Failed) => Sight::Bad("the fabric refused it".to_owned()),
         }

@@ -297,9 +297,12 @@ fn f12_a_tensor_unit_that_flips_a_bit_now_and_then_does_not_repeat_itself() {
 #[test]
 fn f12_memory_that_is_streamed_through_in_part_only_fails_by_what_came_of_it() {
     for (kernel, said) in [
-        ("stream_copy", "is not what was copied"),
-        ("stream_read", "is not what its parts come to"),
-        ("stream_triad", "is not what they come to"),
+        ("stream_copy", "differs from its source"),
+        ("stream_read", "is not that of its parts"),
+        (
+            "stream_triad",
+            "the sum of two arrays in its memory is wrong",
+        ),
     ] {
         let halves = broken(|card| card.fault = Fault::Halves(kernel.to_owned()));
         let attestation = Machine::new(&halves).verify(&order(2, Level::Quick));

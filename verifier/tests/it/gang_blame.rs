@@ -126,7 +126,7 @@ fn who_repeats_less_than_it_was_asked_to_has_not_summed() {
     let (_, played) = summed(&[broken(), fewer, ring(0)]);
     assert_eq!(sums(&played), [Noted, Failed, Noted]);
     let note = found(&played.gang, FindingCode::NetworkAllReduce).note;
-    let said = "node 1 (10.0.0.2) and 1 more could not sum: it tells of 19 sums of 20.";
+    let said = "node 1 (10.0.0.2) and 1 more could not sum: it reports 19 of 20 sums.";
     assert_eq!(note, said);
 }
 

@@ -63,7 +63,7 @@ fn the_gpus_of_two_nodes_and_of_four_sum_up_at_the_rate_of_their_network() {
         assert!(is_about(sum.measured, expected), "{expected}: {sum:#?}");
         assert_eq!(sum.samples.len(), 3);
         let said = format!(
-            "By NCCL 2.28.9, over whichever way it took, {} GPUs",
+            "By NCCL 2.28.9, over its own choice of path, {} GPUs",
             2 * nodes
         );
         assert!(sum.note.starts_with(&said), "{}", sum.note);

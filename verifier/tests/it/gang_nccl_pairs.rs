@@ -303,10 +303,10 @@ fn fewer_sums_than_were_asked_for_are_none() {
     let (gang, _) = asked(Played::new(3).with_nccl(8), few);
     let pairs = found(&gang, CODE);
     assert_eq!(pairs.outcome, Outcome::Failed);
-    let said = "by NCCL: it tells of 1 sums of 5; 2 pairs did not.";
+    let said = "by NCCL: it reports 1 of 5 sums; 2 pairs did not.";
     assert!(pairs.note.ends_with(said), "{}", pairs.note);
     let all = found(&gang, FindingCode::NetworkCollective);
-    let said = "node 1 (10.0.0.2): it tells of 1 sums of 20.";
+    let said = "node 1 (10.0.0.2): it reports 1 of 20 sums.";
     assert!(all.note.ends_with(said), "{}", all.note);
 }
 

@@ -118,7 +118,7 @@ fn sums_by_nccl_that_are_said_to_take_longer_than_their_round_are_told_and_decid
             (Outcome::Failed, Weight::Shadow),
             "{note}"
         );
-        let untrue = "it tells of sums that took longer than their whole round may";
+        let untrue = "it reports sums that took longer than their whole round may";
         assert!(note.contains(untrue), "{note}");
     }
 }
@@ -215,8 +215,7 @@ fn an_id_that_does_not_lead_to_the_first_node_is_handed_to_nobody() {
         assert_eq!(verdict, Verdict::Pass);
         let sum = found(&played.gang, CODE);
         assert_eq!((sum.outcome, sum.weight), (Outcome::NotRun, Weight::May));
-        let said = "What node 0 (10.0.0.1) would have the others find each other by does not lead to one of \
-                    its own addresses";
+        let said = "The NCCL id of node 0 (10.0.0.1) does not lead to one of its own addresses";
         assert!(sum.note.starts_with(said), "{}", sum.note);
     }
     // Nor to an address that it names after its own links have been measured.

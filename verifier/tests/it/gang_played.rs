@@ -284,7 +284,7 @@ fn a_pair_of_which_one_does_not_tell_of_each_adapter_was_not_measured() {
     for told in [0, 2, 16] {
         let (verdict, note, outcomes) = with_rates(told);
         assert_eq!(verdict, Verdict::Fail, "{note}");
-        assert!(note.contains("they do not tell of each adapter"), "{note}");
+        assert!(note.contains("they do not report each adapter"), "{note}");
         let (bad, good) = (Outcome::Failed, Outcome::Noted);
         assert_eq!(outcomes, [good, bad, bad, good, good, good], "{note}");
     }

@@ -33,7 +33,7 @@ fn sums_that_are_said_to_take_longer_than_their_round_fail() {
         let mut played = Played::new(3);
         assert_eq!(played.play(untrue), Verdict::Fail, "{us}");
         let sum = found(&played.gang, FindingCode::NetworkAllReduce);
-        let said = "node 1 (10.0.0.2) could not sum: it tells of sums that took longer than their whole round may.";
+        let said = "node 1 (10.0.0.2) could not sum: it reports sums that took longer than their whole round may.";
         assert_eq!(sum.note, said);
         assert_eq!(of_node(&played.gang, 0, sum.code), Outcome::Noted);
     }

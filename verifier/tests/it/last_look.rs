@@ -78,7 +78,7 @@ fn a_gpu_that_hangs_takes_nothing_from_what_is_heard_of_the_others() {
     let expected = [FindingCode::HealthXid, FindingCode::StepTimedOut];
     assert_eq!(failures(&attestation), expected, "{attestation:#?}");
     let ecc = note_of(&attestation, FindingCode::HealthEcc);
-    assert_eq!(ecc, "The driver does not tell of GPU 1.");
+    assert_eq!(ecc, "The driver does not report it for GPU 1.");
 }
 
 #[test]

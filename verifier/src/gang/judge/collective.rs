@@ -57,7 +57,7 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     };
     let rounds = gang.rounds();
     if gang.failed_before(rounds.first_of_nccl()) {
-        return apart("What was measured before failed: nothing was summed by NCCL.".to_owned());
+        return apart("An earlier measurement failed: nothing was summed by NCCL.".to_owned());
     }
     if gang.failed_before(rounds.of_nccl_sum() - 1) {
         let note = "Nodes that did not sum by NCCL in pairs (net.collective_pairs) were not asked to do so with \
@@ -67,8 +67,7 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     let summed = Summed::of_all(gang);
     if gang.would_mislead(&summed.meeting) {
         let note = format!(
-            "What {} would have the others find each other by does not lead to one of its own addresses: \
-             nothing was summed by NCCL.",
+            "The NCCL id of {} does not lead to one of its own addresses: nothing was summed by NCCL.",
             name(gang, 0)
         );
         return apart(note);
@@ -136,7 +135,7 @@ fn failure(gang: &Gang, summed: &Summed) -> Option<Finding> {
 fn rate(gang: &Gang, summed: &Summed, version: u32) -> Option<Finding> {
     let rate = summed.rate()?;
     let said = format!(
-        "By NCCL {}, over whichever way it took, {} GPUs of {} nodes sum up {} rightly at a bus rate of {} MB/s: \
+        "By NCCL {}, over its own choice of path, {} GPUs of {} nodes sum up {} rightly at a bus rate of {} MB/s: \
          at least {} MB/s between nodes for each GPU",
         version_words(version),
         summed.ranks(),

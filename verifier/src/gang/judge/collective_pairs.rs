@@ -30,7 +30,7 @@ pub(super) fn collective_pairs(gang: &Gang) -> Option<Judged> {
         return None;
     }
     if gang.failed_before(gang.rounds().first_of_nccl()) {
-        let note = "What was measured before failed: no pair summed by NCCL.";
+        let note = "An earlier measurement failed: no pair summed by NCCL.";
         return Some(finding(CODE, Outcome::NotRun, note).into());
     }
     if let Some(wrong) = wrong(gang, &pairs) {
@@ -90,7 +90,7 @@ fn wrong(gang: &Gang, pairs: &[Summed]) -> Option<Judged> {
 /// Why a pair did not sum; none where it did, or did not get the request.
 fn why(gang: &Gang, pair: &Summed) -> Option<String> {
     if gang.would_mislead(&pair.meeting) {
-        let why = "what the first would have the other find it by does not lead to one of its own addresses";
+        let why = "the first node's NCCL id does not lead to one of its own addresses";
         return Some(why.to_owned());
     }
     pair.reasons().into_keys().next()
@@ -141,7 +141,7 @@ fn rates(gang: &Gang, pairs: &[Summed], version: u32) -> Option<Judged> {
     );
     let found = if slow.is_empty() {
         let note = format!(
-            "{} pairs of nodes sum up {payload} rightly by NCCL {}, over whichever way it took; the slowest are {}: \
+            "{} pairs of nodes sum up {payload} rightly by NCCL {}, over its own choice of path; the slowest are {}: \
              {carries}.",
             pairs.len(),
             version_words(version),
@@ -158,7 +158,7 @@ fn rates(gang: &Gang, pairs: &[Summed], version: u32) -> Option<Judged> {
             pairs => format!("; {pairs} pairs are slow"),
         };
         let note = format!(
-            "By NCCL {}, over whichever way it took, {} sum up {payload} slowly: {carries}, {against}{more}.",
+            "By NCCL {}, over its own choice of path, {} sum up {payload} slowly: {carries}, {against}{more}.",
             version_words(version),
             both(gang, *ends)
         );

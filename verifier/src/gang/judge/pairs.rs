@@ -73,7 +73,7 @@ pub(super) fn links(gang: &Gang) -> Option<Links> {
                     Shown::Failed { why } => Some(plain(why)),
                     _ => None,
                 });
-                let why = why.unwrap_or_else(|| "they do not tell of each adapter".to_owned());
+                let why = why.unwrap_or_else(|| "they do not report each adapter".to_owned());
                 links.broken.push((a, b, why));
                 continue;
             };

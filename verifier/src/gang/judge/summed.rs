@@ -133,7 +133,7 @@ impl<'a> Summed<'a> {
                 }),
             ) if Some(*gpus) == asked => {
                 let (done, repeats) = (repeats_us.len(), self.repeats);
-                (done != repeats as usize).then(|| format!("it tells of {done} sums of {repeats}"))
+                (done != repeats as usize).then(|| format!("it reports {done} of {repeats} sums"))
             }
             _ => Some("it answered another question".to_owned()),
         }

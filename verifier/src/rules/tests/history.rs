@@ -116,7 +116,7 @@ fn where_either_machine_is_a_peers_history_warns_with_the_reason_and_fails_nobod
         for standing in [Standing::InUse, slow_then()] {
             let told = match standing {
                 Standing::InUse => "GPU 3: another lease has it just now, bought as",
-                _ => "GPU 3: a node with it failed hbm.bw of late, bought as",
+                _ => "GPU 3: a node with it failed hbm.bw recently, bought as",
             };
             let (findings, verdict) = judged(|e| {
                 met_before(e, 3, ("lambda", "gpu_8x"), standing.clone());
@@ -124,8 +124,8 @@ fn where_either_machine_is_a_peers_history_warns_with_the_reason_and_fails_nobod
             });
             let note = history_of(findings).note;
             assert_eq!(verdict, Verdict::PassWithWarnings, "{peers:?}: {note}");
-            let why = "of lambda, which sells machines of other people too: what these claim \
-                       fails no node.";
+            let why = "of lambda, which sells machines of other people too: their claims \
+                       fail no node.";
             assert!(note.starts_with(told) && note.ends_with(why), "{note}");
         }
     }
@@ -137,7 +137,7 @@ fn where_either_machine_is_a_peers_history_warns_with_the_reason_and_fails_nobod
     });
     let note = history_of(findings).note;
     assert_eq!(verdict, Verdict::Fail, "{note}");
-    assert_eq!(note, "GPU 3: its node failed hbm.bw of late.");
+    assert_eq!(note, "GPU 3: its node failed hbm.bw recently.");
     // At another provider it condemns nobody anyway, and the reason is another one.
     let (findings, verdict) = judged(|e| {
         met_before(e, 3, ("runpod", "x"), Standing::InUse);
@@ -213,7 +213,7 @@ fn both_listings_stand_in_the_warning_and_the_worst_sighting_counts() {
         }
     });
     assert!(
-        worst.contains("GPU 3: its node failed hbm.bw of late"),
+        worst.contains("GPU 3: its node failed hbm.bw recently"),
         "{worst}"
     );
     assert!(

@@ -37,7 +37,10 @@ fn a_gpu_that_needs_a_reset_or_its_node_a_reboot_fails_with_that_remedy() {
     ] {
         let (outcome, told, note) = said(&[Some(words)], &[]);
         assert_eq!((outcome, told), (Outcome::Failed, Some(remedy)), "{words}");
-        assert_eq!(note, format!("The driver says that GPU 3 needs: {words}."));
+        assert_eq!(
+            note,
+            format!("The driver reports that GPU 3 needs: {words}.")
+        );
     }
 }
 
@@ -93,7 +96,7 @@ fn what_a_gpu_needed_before_the_agent_began_warns_unless_it_needs_nothing_since(
     };
     let (outcome, note) = before(&["0x0 (None)", "0x1 (GPU Reset Required)"]);
     assert_eq!(outcome, Outcome::Warned);
-    let said = "the driver said that GPU 3 needs: 0x1 (GPU Reset Required).";
+    let said = "the driver reported that GPU 3 needs: 0x1 (GPU Reset Required).";
     assert!(note.ends_with(said), "{note}");
     // A document must not carry text that a host would like to have signed.
     let (_, note) = before(&[&format!("\u{1b}[1mGPU Reset{}", " and more".repeat(99))]);
