@@ -162,7 +162,7 @@ fn roots_ms(gpu: Gpu, gemm: &GemmWork, chain: Option<u64>) -> u64 {
     OPENED_START_MS + work_ms
 }
 
-/// How long so many products take at a rate of operations per second.
+/// How long this many products take at a rate of operations per second.
 fn products_ms(per_s: u64, gemm: &GemmWork, products: u32) -> u64 {
     let operations = 2 * u64::from(gemm.n).pow(2) * u64::from(gemm.k);
     ms(operations.saturating_mul(products.into()), per_s)

@@ -22,7 +22,7 @@ use pairs::{Link, adapter_words, links, pairs};
 
 /// The least share of the slowest link's rate that the sum of all nodes reaches, on real networks. Units:
 /// thousandths. House rule: a node sums up each rail on one core, one connection and one piece after the
-/// other; good nodes do so many times as fast.
+/// other; good nodes are many times as fast.
 const SUM_PERMILLE: u64 = 5;
 /// How much longer than usual a sum may occasionally take. Units: thousandths.
 const JITTER_PERMILLE: u64 = 3_000;

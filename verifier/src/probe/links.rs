@@ -236,7 +236,7 @@ pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder
         let chosen = surroundings.library(&LibraryWork::of(&work, order.level), by);
         let is_there = !chosen.is_empty();
         facts.collectives.extend(chosen);
-        // A sum within the switch says less about each link than a ring does.
+        // A sum within the switch shows less about each link than a ring does.
         if is_there && Instant::now() + LEAST_FOR_RING <= until {
             let round = LibraryWork::sum(&work, CollectiveAlgorithm::NcclRing);
             let rates = surroundings.library(&round, until);

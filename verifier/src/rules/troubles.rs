@@ -23,7 +23,7 @@ pub(super) fn said(seen: &Seen<'_>, kind: TroubleKind) -> Option<String> {
     Some(format!("{who}, at step {}: {detail}", trouble.step))
 }
 
-/// Why nothing can be said about GPUs of another vendor than the agent supports: that is no fault of theirs.
+/// Why leased GPUs of a vendor that the agent does not support cannot be judged: that is no fault of theirs.
 pub(super) fn cannot_be_driven(seen: &Seen<'_>) -> Option<String> {
     if is_drivable(seen.order.expected.gpu) {
         return None;

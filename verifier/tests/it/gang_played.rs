@@ -124,7 +124,7 @@ fn a_link_that_is_far_below_the_fabric_that_was_sold_fails_though_all_are_alike(
         played.gang = played.gang.clone().sold_as(sold);
         let verdict = played.play(|_, measure| match measure {
             Measure::Pair { connections, .. } if *connections < 16 => Shown::Failed {
-                why: "too few connections for what is held against them".to_owned(),
+                why: "too few connections for a comparison".to_owned(),
             },
             Measure::Pair { .. } => Shown::Pair {
                 sent_mb_per_s: vec![mb_per_s],
