@@ -50,7 +50,7 @@ pub enum AgentError {
     /// A reference device was given an order for real hardware.
     #[error("this order is for real hardware; a reference device answers in simulation only")]
     NotSimulation,
-    /// The connection is unencrypted and the order is no simulation.
+    /// The connection is unencrypted and the order is not a simulation.
     #[error("plain http is for simulation only; use https")]
     PlainHttp,
     /// The broker's answer does not have the expected form.

@@ -13,8 +13,8 @@ const LONGEST: u64 = 1 << 20;
 /// The pause between two checks for its end.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Its output until it ended; none if it did not end in time. Its exit status is ignored: a failed test alone
-/// makes it a failure.
+/// Its output until it ended; none if it did not end in time. Its exit status is ignored: a
+/// failed diagnostic test makes it non-zero too.
 pub(crate) fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
     let output = child.stdout.take()?;
     let (sender, text) = mpsc::channel();

@@ -246,7 +246,7 @@ pub trait Surroundings: Send {
     /// Adds facts that are known only at the end.
     fn after(&mut self, facts: &mut NodeFacts);
 
-    /// Measures the links between its GPUs, as many as it can by the deadline; none if that is none.
+    /// Measures the links between its GPUs, as many as it can by the deadline; none if it can measure none.
     fn links(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<LinkRates> {
         None
     }

@@ -4,7 +4,7 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use market::attestation::{Attestation, Finding, FindingCode, Outcome, Verdict, Weight};
 use market::verification::Step;
 
-/// The most that the table may be wide. Units: columns.
+/// The greatest width of the table. Units: columns.
 const WIDEST: u16 = 100;
 
 /// Prints a result: a row for each check, the time of each step, the verdict and the limits of its proof.

@@ -105,7 +105,7 @@ impl CudaGpu {
             let copied = self.checksum(to.address, vectors * 4)?;
             let by = |kernel: &str| format!("{kernel}, begun at {turn}");
             played.push(vector.played("copy", by("stream_copy"), vector.copied, copied));
-            // The ring steps that give the same as one run of the kernel for three arrays.
+            // The same sum in ring steps, which the kernel for three arrays computes in one run.
             if scale <= MOST_STEPS {
                 for _ in 0..scale {
                     self.launch("ring_add", grid, &[target, b, count, begins])?;

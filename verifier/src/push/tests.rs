@@ -18,7 +18,7 @@ const MARK: &str = "gpb-00000000000000000000000000000001";
 /// How long anything here may take: far longer than it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// An agent that records its input, and then runs these lines to end.
+/// An agent that records its arguments, token and command line, and then ends as `end` says.
 fn agent(end: &str) -> String {
     format!(
         "#!/bin/sh\necho \"$@\" > \"$HOME/arguments\"\necho \"$VERIFIER_TOKEN\" > \"$HOME/token\"\n\
