@@ -1,7 +1,7 @@
 //! Where the broker is, and the token by which a node may speak to it.
 //!
-//! Both are of an alphabet that means nothing to a shell or a header, so they can stand in a
-//! start-up script and in a request as they are.
+//! Both use an alphabet without shell or header metacharacters, so they can stand unquoted in a start-up
+//! script and in a request.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// Why an address or a token was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAccess {
-    /// Not an address that an agent would talk to.
+    /// Not an address that an agent may connect to.
     #[error(
         "a broker's address is https://host[:port][/path], or http:// on this very machine; \
          it has no user, query or fragment"
@@ -21,7 +21,7 @@ pub enum InvalidAccess {
     Token,
 }
 
-/// Where the broker is: `https`, or `http` on this very machine (for simulation only).
+/// Where the broker is: `https`, or `http` on this machine (for simulation only).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerUrl {
     text: String,
@@ -29,7 +29,7 @@ pub struct BrokerUrl {
 }
 
 impl BrokerUrl {
-    /// The address without a slash at its end. It holds nothing that a shell would interpret.
+    /// The address without a trailing slash. It contains nothing that a shell would interpret.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -108,8 +108,8 @@ fn is_this_machine(host: &str) -> bool {
 pub struct Token(String);
 
 impl Token {
-    /// The secret itself, for the one header and the one script that carry it. It holds nothing
-    /// that a shell would interpret.
+    /// The secret itself, for the one header and the one script that carry it. It contains nothing that a
+    /// shell would interpret.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

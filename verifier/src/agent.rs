@@ -1,4 +1,4 @@
-//! The agent's side of the conversation, whatever carries it.
+//! The agent's side of the conversation, over any transport.
 
 mod measure;
 mod transport;
@@ -29,19 +29,19 @@ use crate::transcript::Transcript;
 
 pub use transport::{Transport, TransportError};
 
-/// For how long a first look is good: a node may wait for the others of its lease after that.
+/// For how long a first look is good: a node may wait for the other nodes of its lease after that.
 const STALE: Duration = Duration::from_secs(10);
 /// How long the first look at the GPUs may take.
 const FIRST_LOOK: Duration = Duration::from_secs(30);
-/// What is kept of a step's time for what follows the GPUs' work, at most.
+/// The most of a step's time that is reserved for the work after the GPUs'.
 const MOST_KEPT_BACK: Duration = Duration::from_secs(5);
-/// What is kept of the time of the chained products, whose message is short.
+/// The part of the chained products' time that is reserved; their message is short.
 const KEPT_OF_CHAIN: Duration = Duration::from_millis(500);
 
 /// Why an agent could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The broker could not be talked to.
+    /// The agent could not reach the broker.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// The order is impossible.
@@ -50,11 +50,11 @@ pub enum AgentError {
     /// A reference device was given an order for real hardware.
     #[error("this order is for real hardware; a reference device answers in simulation only")]
     NotSimulation,
-    /// The connection is open to readers and the order is no simulation.
+    /// The connection is unencrypted and the order is not a simulation.
     #[error("plain http is for simulation only; use https")]
     PlainHttp,
-    /// The broker's answer has not the expected form.
-    #[error("the broker's answer to step {step} has not the expected form")]
+    /// The broker's answer does not have the expected form.
+    #[error("the broker's answer to step {step} does not have the expected form")]
     Answer {
         /// The step.
         step: Step,
@@ -73,13 +73,13 @@ pub enum AgentError {
 /// How a conversation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentOutcome {
-    /// What the broker made of it.
+    /// The broker's verdict.
     pub verdict: Verdict,
-    /// Where the countersigned result is found.
+    /// The id under which the countersigned result is found.
     pub attestation_id: AttestationId,
     /// Whether the node is now measured together with the others of its gang.
     pub gang: bool,
-    /// How long the steps took by the agent's clock.
+    /// How long the steps took, by the agent's clock.
     pub durations: Vec<StepDuration>,
 }
 
@@ -87,7 +87,7 @@ pub struct AgentOutcome {
 #[must_use]
 pub fn this_build() -> AgentBuild {
     let file = std::env::current_exe().and_then(std::fs::read);
-    // A file that cannot be read is reported as the hash of nothing, which is no agent's.
+    // A file that cannot be read is reported as the hash of nothing, which no agent has.
     let hash = Sha256::digest(file.unwrap_or_default());
     AgentBuild {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -95,12 +95,12 @@ pub fn this_build() -> AgentBuild {
     }
 }
 
-/// Talks to the broker from commitment to report.
+/// Runs the conversation with the broker from commitment to report.
 ///
-/// The GPUs are looked at first, so that nothing but their work lies within the time of the second step.
+/// Inspects the GPUs first, so that the time of the second step covers only their work.
 ///
-/// `signer` must be fresh: its key is this conversation's only.
-/// Errors: [`AgentError`]; a verdict other than pass is none.
+/// `signer` must be fresh: its key is used for this conversation only.
+/// Errors: [`AgentError`]; a verdict other than pass is not an error.
 pub fn converse(
     node: &mut Node,
     verification_id: VerificationId,
@@ -170,18 +170,18 @@ impl Line<'_> {
     }
 }
 
-/// What the steps so far have led to; per GPU of the inventory where it is a list.
+/// Results of the steps so far; lists have one entry per GPU of the inventory.
 #[derive(Default)]
 struct Known {
     inventory: Option<Inventory>,
     facts: Option<NodeFacts>,
     observed: Option<Instant>,
-    /// The GPUs that could not be looked at before their first work.
+    /// The GPUs that could not be inspected before their first work.
     failed_at_first: Vec<DeviceError>,
     committed: Vec<CommittedChain>,
     opened: Vec<OpenedChain>,
     filled: Vec<Filled>,
-    /// How the passes over memory compared so far.
+    /// The comparisons of the memory passes so far.
     checked: Vec<PatternCheck>,
     proved: Vec<ProvedMemory>,
     rates: Vec<Vec<u64>>,
@@ -192,7 +192,7 @@ struct Known {
 enum Stop {
     /// The conversation cannot go on.
     Over(AgentError),
-    /// GPUs did not do their work: the report says so, at once.
+    /// GPUs did not do their work: the report states it at once.
     Troubles(Vec<Trouble>),
 }
 
@@ -202,13 +202,13 @@ impl<E: Into<AgentError>> From<E> for Stop {
     }
 }
 
-/// How much of a step's time the GPUs may work.
+/// How long the GPUs may work in a step.
 #[must_use]
 pub(crate) fn for_gpus(allowed_ms: u64) -> Duration {
     but_for(allowed_ms, MOST_KEPT_BACK)
 }
 
-/// As [`for_gpus`], where at most so much is kept back.
+/// As [`for_gpus`], but reserves at most this much.
 fn but_for(allowed_ms: u64, most_kept: Duration) -> Duration {
     let allowed = Duration::from_millis(allowed_ms);
     allowed - (allowed / 10).min(most_kept)
@@ -218,7 +218,7 @@ fn troubles(step: Step, errors: &[DeviceError]) -> Stop {
     Stop::Troubles(errors.iter().map(|error| error.trouble(step)).collect())
 }
 
-/// How long the processes of the GPUs may take to open blocks, for which no GPU is asked.
+/// How long the GPU processes may take to open blocks; no GPU works on it.
 const OPENING_BLOCKS: Duration = Duration::from_secs(10);
 
 /// An accepted order on a node.
@@ -227,14 +227,14 @@ struct Work<'a> {
     line: Line<'a>,
     nonce: Digest,
     order: VerificationOrder,
-    /// When the time of all steps together is over: later by what the broker takes to answer.
+    /// When the time of all steps together is over. The time that the broker takes to answer is added.
     over_by: Instant,
     commit: Commit,
     known: Known,
 }
 
 impl Work<'_> {
-    /// Takes the steps; a report with troubles takes the place of those that cannot be taken.
+    /// Takes the steps; a report with troubles replaces those that cannot be taken.
     fn carry_out(
         mut self,
         verification_id: VerificationId,
@@ -261,12 +261,12 @@ impl Work<'_> {
         self.open(&choices.fill_seed)
     }
 
-    /// One thing for each GPU that needs nothing from an earlier step.
+    /// One value per GPU for work that needs nothing from an earlier step.
     fn nothing(&self) -> Vec<()> {
         vec![(); self.node.devices.len()]
     }
 
-    /// Begins a step: no GPU may work on it for so long that its answer would come too late.
+    /// Begins a step: no GPU may work on it so long that its answer would be late.
     fn begin(&mut self, allowed_ms: u64) -> Instant {
         self.begin_but_for(allowed_ms, MOST_KEPT_BACK)
     }
@@ -278,19 +278,19 @@ impl Work<'_> {
         began
     }
 
-    /// How much of a step's time the GPUs may work, where all steps together leave that.
+    /// How long the GPUs may work in a step, within the time left for all steps together.
     fn for_gpus(&self, allowed_ms: u64) -> Duration {
         for_gpus(self.left_of(allowed_ms))
     }
 
-    /// How much of a step's time all steps together leave. Units: ms.
+    /// How much of a step's time is left within the limit of all steps together. Units: ms.
     fn left_of(&self, allowed_ms: u64) -> u64 {
         let left = self.over_by.saturating_duration_since(Instant::now());
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         allowed_ms.min(left_ms)
     }
 
-    /// Sends one step's message: what the broker takes to answer is none of the node's time.
+    /// Sends one step's message. The broker's time to answer does not count as the node's.
     fn exchange<Q: Serialize, R: DeserializeOwned + Serialize>(
         &mut self,
         step: Step,
@@ -326,7 +326,7 @@ impl Work<'_> {
         Ok(choices)
     }
 
-    /// Computes what the broker chose once more, as long as memory is free for that, and fills memory.
+    /// Repeats the chosen products while memory is free for them, then fills memory.
     fn fill(&mut self, choices: &Choices) -> Result<FreshKey, Stop> {
         const STEP: Step = Step::Fill;
         let began = self.begin(self.order.deadlines.fill_ms);
@@ -359,7 +359,7 @@ impl Work<'_> {
         Ok(key)
     }
 
-    /// Hashes all memory under the fresh key and says so at once: comparing it comes later.
+    /// Hashes all memory under the fresh key and reports the digest at once; the comparison comes later.
     fn hold(&mut self, key: &Digest) -> Result<(), Stop> {
         const STEP: Step = Step::Memory;
         let began = self.begin(self.order.deadlines.memory_ms);
@@ -408,8 +408,8 @@ impl Work<'_> {
         Ok(blocks)
     }
 
-    /// The blocks of each GPU's memory that the broker drew; of one whose process is gone, none, and what is wrong
-    /// with it among the troubles.
+    /// The blocks of each GPU's memory that the broker drew. A GPU whose process is gone has none, and its
+    /// problem is added to the troubles.
     fn opened(&mut self, blocks: &[Vec<u64>]) -> Vec<Vec<OpenedBlock>> {
         self.node.set_deadline(Instant::now() + OPENING_BLOCKS);
         let proved = std::mem::take(&mut self.known.proved);
@@ -433,7 +433,7 @@ impl Work<'_> {
         signer: &Signer,
         blocks: &[Vec<u64>],
     ) -> Result<AgentOutcome, AgentError> {
-        // Before anything that a GPU may not come back from.
+        // Before any work that a GPU may not survive.
         let opened = self.opened(blocks);
         let began = self.begin(self.order.deadlines.report_ms);
         match self.known.troubles.is_empty() {

@@ -12,8 +12,8 @@ use crate::rules;
 
 /// Judges what is known of a node.
 ///
-/// It is simulated when the mode is, when the device is, or when the report says so: no way
-/// leads from any of the three to an attestation of real hardware.
+/// It is simulated when the mode is, when the device is, or when the report states it. None of the three can
+/// lead to an attestation of real hardware.
 #[must_use]
 pub fn attest(
     opening: &Opening,
@@ -56,14 +56,14 @@ pub fn attest(
     }
 }
 
-/// The most samples of a finding that a document has: the first ones.
+/// The most samples of a finding in a document: the first ones.
 const MOST_SAMPLES: usize = 256;
 
-/// The longest note of a finding that a document has. Units: characters.
+/// The longest note of a finding in a document. Units: characters.
 const LONGEST_NOTE: usize = 2_048;
 
-/// Findings as a document has them: a node chooses how much it shows, and a document is read up to a length
-/// ([`crate::jws::LONGEST_JWS`]).
+/// Limits findings to the size of a document: a node chooses how much it shows, and a document is read only
+/// up to [`crate::jws::LONGEST_JWS`].
 fn presentable(mut findings: Vec<Finding>) -> Vec<Finding> {
     for found in &mut findings {
         found.samples.truncate(MOST_SAMPLES);
@@ -75,7 +75,7 @@ fn presentable(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// What a node's attestation becomes once its gang was measured: the same with `found` added.
+/// A node's attestation after its gang was measured: the same with `found` added.
 #[must_use]
 pub fn attest_together(
     alone: &Attestation,
@@ -95,7 +95,7 @@ pub fn attest_together(
     }
 }
 
-/// The document type that an attestation must be signed as.
+/// The document type under which an attestation must be signed.
 const fn document_type(attestation: &Attestation) -> DocumentType {
     if attestation.simulated {
         DocumentType::SimulatedAttestation
@@ -106,8 +106,8 @@ const fn document_type(attestation: &Attestation) -> DocumentType {
 
 /// Signs an attestation as the broker.
 ///
-/// `key_id` names the key among the broker's published ones. A simulated attestation is another
-/// type of document, so that it cannot be taken for a real one even by its header.
+/// `key_id` names one of the broker's published keys. A simulated attestation has another document type, so
+/// its header alone tells it from a real one.
 /// Errors: [`JwsError::Canonical`], which an attestation made by [`attest`] does not cause.
 pub fn countersign(
     attestation: &Attestation,
@@ -122,8 +122,8 @@ pub fn countersign(
 
 /// Checks a countersigned attestation against the broker's public key. Needs no network.
 ///
-/// The caller looks at [`Attestation::proves_real_hardware`], not at the verdict alone.
-/// Errors: [`JwsError`] when signature, form or type do not hold.
+/// Callers check [`Attestation::proves_real_hardware`], not only the verdict.
+/// Errors: [`JwsError`] when signature, form or type is invalid.
 pub fn verify_attestation(jws: &str, public_key: &PublicKey) -> Result<Attestation, JwsError> {
     let accepted = [
         DocumentType::Attestation,

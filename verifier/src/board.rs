@@ -1,8 +1,8 @@
-//! How the GPUs of a node are joined, as far as their kind and number tell.
+//! How the GPUs of a node are joined, as far as their kind and number show.
 
 use market::gpu::{GpuSpec, GpuVendor};
 
-/// Whether NVLink joins all of so many GPUs: neither single ones nor cards with optional bridges.
+/// Whether NVLink joins all of this many GPUs. False for single GPUs and for cards with optional bridges.
 #[must_use]
 pub fn has_gpu_links(spec: &GpuSpec, gpus: u32) -> bool {
     let form = &spec.node_form;
@@ -13,16 +13,16 @@ pub fn has_gpu_links(spec: &GpuSpec, gpus: u32) -> bool {
         && !form.contains("consumer")
 }
 
-/// Whether a switch joins them at the full rate of their links: whole boards of eight, and trays of
-/// a rack. Smaller boards join each pair by a part of their links.
+/// Whether a switch joins them at the full rate of their links: whole boards of eight, and trays of a rack.
+/// Smaller boards join each pair by some of their links.
 #[must_use]
 pub fn is_switched(spec: &GpuSpec, gpus: u32) -> bool {
     let form = &spec.node_form;
     has_gpu_links(spec, gpus) && (form.contains("HGX") && gpus == 8 || form.contains("NVL72"))
 }
 
-/// Whether each of its GPUs is joined to each other one alike, by a switch or by as many links: boards of
-/// four and eight from Ampere on, and trays. On older boards some pairs have two links, some one and some none.
+/// Whether every pair of its GPUs is joined alike, by a switch or by equally many links: boards of four and
+/// eight from Ampere on, and trays. On older boards some pairs have two links, some one and some none.
 #[must_use]
 pub fn pairs_are_alike(spec: &GpuSpec, gpus: u32) -> bool {
     let form = &spec.node_form;

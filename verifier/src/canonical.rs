@@ -1,7 +1,7 @@
 //! Canonical JSON (RFC 8785) for documents of objects, arrays, strings, integers and booleans.
 //!
-//! What is signed holds no fractions, so the one hard rule of the RFC, how a double is written,
-//! is not needed: a fraction, and an integer that a double cannot hold, are refused.
+//! Signed documents contain no fractions, so the RFC's one hard rule, how to write a double, is not needed.
+//! Fractions, and integers that a double cannot represent, are refused.
 
 use std::fmt::Write;
 

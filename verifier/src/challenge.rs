@@ -1,10 +1,10 @@
 //! The broker's side of the conversation: one session per node, pure and storable.
 //!
-//! The broker keeps a [`Session`] as JSON between steps, hands in fresh entropy and the real time
-//! since its last answer, and sends on what comes out. Sessions do no I/O and read no clock.
-//! A repeated message (the agent's retry) gets the same answer again; another message for a
-//! finished step, or a step out of order, is an error and changes nothing. A late answer is taken
-//! and the verdict will say so.
+//! The broker keeps a [`Session`] as JSON between steps. It passes in fresh entropy and the real time since
+//! its last answer, and sends the reply. Sessions do no I/O and read no clock. A repeated message (the
+//! agent's retry) gets the same answer again. A different message for a finished step, or a step out of
+//! order, is an error and changes nothing. A late answer is accepted, and the verdict records that it was
+//! late.
 
 mod draw;
 mod history;
@@ -33,37 +33,37 @@ use crate::transcript::{Transcript, digest_of};
 pub use refusal::StepError;
 use refusal::{check_checksums, check_commit, check_inventory, check_length};
 
-/// What a session is about.
+/// The subject of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// The verification, which covers all nodes of the lease.
+    /// The verification of all nodes of the lease.
     pub verification_id: VerificationId,
     /// The lease.
     pub lease_id: LeaseId,
     /// Whether simulated devices are accepted.
     pub mode: Mode,
-    /// The work of this node.
+    /// The order for this node.
     pub order: VerificationOrder,
 }
 
-/// What comes out of a step.
+/// The result of a step.
 #[derive(Debug, Clone)]
 pub struct Answered<R> {
     /// The session to store in place of the one before.
     pub session: Session,
-    /// What to send.
+    /// The reply to send.
     pub reply: R,
-    /// Whether this repeats an earlier answer: then nothing is to be stored and the clock of the
-    /// next step goes on.
+    /// Whether this repeats an earlier answer. Then there is nothing to store, and the clock of the next step
+    /// goes on.
     pub replayed: bool,
 }
 
-/// What the broker adds when it judges.
+/// The data that the broker adds to a judgement.
 #[derive(Debug, Clone, Copy)]
 pub struct Judging {
-    /// The id of the attestation to be.
+    /// The id for the attestation.
     pub attestation_id: AttestationId,
-    /// The time to be written on it, and when the report came.
+    /// The time to write on the attestation, and of the report's arrival.
     pub now: DateTime<Utc>,
 }
 
@@ -99,7 +99,7 @@ struct LastExchange {
     reply: serde_json::Value,
 }
 
-/// The broker's memory of one node's conversation.
+/// The broker's state of one node's conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     opening: Opening,
@@ -159,7 +159,7 @@ impl Session {
         })
     }
 
-    /// Step 1 again for a session that exists: the same answer to the same commitment.
+    /// Step 1 again for an existing session: the same answer to the same commitment.
     ///
     /// Errors: [`StepError::Changed`] for another commitment, [`StepError::OutOfOrder`] when the
     /// conversation has gone on.
@@ -170,10 +170,10 @@ impl Session {
         }
     }
 
-    /// Step 2: takes the roots and draws what to open.
+    /// Step 2: takes the roots and draws the products to open.
     ///
     /// `elapsed` is the real time since the broker's answer to step 1.
-    /// Errors: [`StepError`]; a late answer is none.
+    /// Errors: [`StepError`]; a late answer is not an error.
     pub fn on_roots(
         &self,
         roots: &Roots,
@@ -203,7 +203,7 @@ impl Session {
 
     /// Step 3: memory is filled; draws the fresh key.
     ///
-    /// Errors: [`StepError`]; a late answer is none.
+    /// Errors: [`StepError`]; a late answer is not an error.
     pub fn on_fill(
         &self,
         fill: &Fill,
@@ -229,9 +229,9 @@ impl Session {
         next.exchanged(Step::Fill, said, FreshKey { key }, elapsed)
     }
 
-    /// Step 4: takes the trees over memory, and looks at nothing.
+    /// Step 4: takes the trees over memory without checking them.
     ///
-    /// Errors: [`StepError`]; a late answer is none.
+    /// Errors: [`StepError`]; a late answer is not an error.
     pub fn on_memory(
         &self,
         memory: &MemoryRoots,
@@ -255,10 +255,10 @@ impl Session {
         next.exchanged(Step::Memory, said, MemoryTaken {}, elapsed)
     }
 
-    /// Step 5: checks the openings and draws which blocks of memory to open.
+    /// Step 5: checks the openings and draws the blocks of memory to open.
     ///
     /// This computes for a while with large orders: call it where blocking is allowed.
-    /// Errors: [`StepError`]; a wrong or late answer is none.
+    /// Errors: [`StepError`]; a wrong or late answer is not an error.
     pub fn on_openings(
         &self,
         openings: &Openings,
@@ -273,7 +273,7 @@ impl Session {
             return Err(self.out_of_order(Step::Openings));
         };
         check_length(openings.gpus.len(), self.evidence.gpu_count())?;
-        // Nothing is computed for a message that is not taken: it may come again and again.
+        // A message that is not accepted costs no computation: it may come again and again.
         let said = digest_of(openings)?;
         let order = &self.opening.order;
         let filled = |gpu| block_count(&self.evidence.memory_work(&order.memory, gpu));
@@ -294,7 +294,7 @@ impl Session {
         next.exchanged(Step::Openings, said, reply, elapsed)
     }
 
-    /// The session once it knows what a report says, so that [`Self::shown_gpus`] is whole: nothing is
+    /// The session with a report's claims added, so that [`Self::shown_gpus`] is complete. Nothing is
     /// recomputed, timed or judged.
     ///
     /// Errors: [`StepError`] of a report before its step, or after the end.
@@ -320,10 +320,10 @@ impl Session {
 
     /// Step 6: checks the report and judges the node.
     ///
-    /// An agent that cannot go on may send it at any step, with what keeps it in `troubles`.
-    /// The attestation is then in [`Self::attestation`], to be countersigned and stored.
-    /// This computes for a while with large orders: call it where blocking is allowed.
-    /// Errors: [`StepError`]; a wrong, forged or late report is none.
+    /// An agent that cannot go on may report at any step and gives the reason in `troubles`. The attestation
+    /// is then in [`Self::attestation`], to be countersigned and stored. This computes for a while with large
+    /// orders: call it where blocking is allowed.
+    /// Errors: [`StepError`]; a wrong, forged or late report is not an error.
     pub fn on_report(
         &self,
         submission: &ReportSubmission,
@@ -353,7 +353,7 @@ impl Session {
         let reply = ReportReply {
             verdict: attestation.verdict,
             attestation_id: judging.attestation_id,
-            // Whoever leads the gang says so.
+            // The leader of the gang sets this.
             gang: false,
         };
         next.stage = Stage::Over {
@@ -367,14 +367,14 @@ impl Session {
         })
     }
 
-    /// The result with what was found about the node's gang; none while there is no result.
+    /// The result with the findings on the node's gang added; none while there is no result.
     #[must_use]
     pub fn together(&self, found: Vec<Finding>, judging: Judging) -> Option<Attestation> {
         let alone = self.attestation()?;
         Some(attest_together(alone, &self.opening.order, found, judging))
     }
 
-    /// Only an agent that names what keeps it from going on may report before its step.
+    /// Only an agent that names its reason for stopping may report before its step.
     fn check_early_report(&self, before: &Self) -> Result<(), StepError> {
         let reports = self.evidence.report.as_ref();
         if before.awaited().is_none() || reports.is_none_or(|report| report.troubles.is_empty()) {
@@ -401,7 +401,7 @@ impl Session {
         &self.commit.agent_key
     }
 
-    /// What the session is about.
+    /// The subject of the session.
     #[must_use]
     pub const fn opening(&self) -> &Opening {
         &self.opening
@@ -475,7 +475,7 @@ impl Session {
     }
 }
 
-/// Judges a node that never spoke.
+/// Judges a node that never sent a message.
 #[must_use]
 pub fn judge_silence(opening: &Opening, judging: Judging) -> Attestation {
     attest(opening, None, &Evidence::default(), judging)

@@ -1,4 +1,4 @@
-//! A program that was started in a process group of its own: what it prints, and its end.
+//! A program started in a process group of its own: its output and its end.
 
 use std::io::Read;
 use std::process::Child;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// The most that is read of what it prints. Units: bytes.
+/// The most that is read of its output. Units: bytes.
 const LONGEST: u64 = 1 << 20;
-/// How long between two looks at whether it ended.
+/// The pause between two checks for its end.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What it printed until it ended; nothing where it did not by then. How it ended does not matter: it
-/// ends in failure where a test failed.
+/// Its output until it ended; none if it did not end in time. Its exit status is ignored: a
+/// failed diagnostic test makes it non-zero too.
 pub(crate) fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
     let output = child.stdout.take()?;
     let (sender, text) = mpsc::channel();
-    // It ends with the process, or when that is ended.
+    // The thread ends with the process, or when the process is killed.
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let read = output.take(LONGEST).read_to_end(&mut bytes);
@@ -35,11 +35,11 @@ pub(crate) fn printed(child: &mut Child, deadline: Instant) -> Option<String> {
     }
 }
 
-/// Ends it with all that it started.
+/// Kills it with all processes that it started.
 pub(crate) fn end(child: &mut Child) {
     // A process id is positive and fits.
     let group = Pid::from_raw(child.id() as i32);
-    // A group that is gone is what is wanted, and a child that has ended is waited for.
+    // The group may be gone already; a child that has ended is reaped.
     let _ = killpg(group, Signal::SIGKILL);
     let _ = child.wait();
 }

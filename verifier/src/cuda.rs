@@ -1,10 +1,9 @@
 //! GPUs through the CUDA driver: the only place that names cudarc and the management library.
 //!
-//! All of it runs in the process of one GPU (see [`crate::driver`]), or in one that measures the links
-//! between all of them (`cuda/links.rs`) or those to other nodes (`cuda/nodes.rs`), on one thread, on the
-//! default stream: a call that hangs or a symbol that is missing in an old driver (cudarc panics then) ends
-//! that process and nothing else. No compiler is needed on the node: the kernels are part of the agent
-//! ([`images`]).
+//! All of it runs on one thread and on the default stream, in the process of one GPU (see [`crate::driver`]),
+//! in one that measures the links between all GPUs (`cuda/links.rs`), or in one that measures those to other
+//! nodes (`cuda/nodes.rs`). A call that hangs, or a symbol that an old driver lacks (cudarc panics then),
+//! ends only that process. The node needs no compiler: the kernels are part of the agent ([`images`]).
 
 mod buffer;
 mod collective;
@@ -42,7 +41,7 @@ use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 use gpu::CudaGpu;
 use nvml::Managed;
 
-/// What the GPUs here are.
+/// The kind of these devices.
 pub const DEVICE_KIND: DeviceKind = DeviceKind::Cuda;
 
 const COMPUTE_LIBRARY: &str = "libcuda.so.1";
@@ -50,7 +49,7 @@ const MANAGEMENT_LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Serves a GPU on the standard streams, as the process that the agent starts for it.
 ///
-/// Errors: what reading or writing them gives.
+/// Errors: those of reading or writing them.
 pub fn serve() -> io::Result<()> {
     crate::driver::serve(
         &mut Cuda::default(),
@@ -106,7 +105,7 @@ impl Driver for Cuda {
     }
 
     fn open(&mut self, gpu: u32, root: &Path) -> Result<Opened, DeviceError> {
-        // Before anything is pinned: memory of the host comes from where the process runs.
+        // Before anything is pinned: host memory is allocated near the processors on which the process runs.
         if self.start().is_ok()
             && let Ok(bus_id) = gpu::bus_id(gpu)
         {
@@ -165,7 +164,7 @@ impl Cuda {
             .start()
             .map_err(|no| error(no.kind(), no.to_string()))?;
         let bus_id = gpu::bus_id(gpu).map_err(|failed| error(kind_of(failed), words(failed)))?;
-        // Before the GPU is used: what is in use now is somebody else's.
+        // Before the GPU is used: anything that occupies it now belongs to another.
         let managed = Managed::open(nvml, &bus_id).map_err(|failed| {
             let kind = match failed {
                 nvml_wrapper::error::NvmlError::GpuLost => TroubleKind::GpuLost,
@@ -177,8 +176,8 @@ impl Cuda {
     }
 }
 
-/// Has this process, and what it starts from now on, run on these processors. Where it may not, it runs
-/// where it did.
+/// Binds this process, and the processes that it starts later, to these processors. Where that is not
+/// permitted, it runs where it did.
 fn stay_near(cpus: &[usize]) {
     let mut near = CpuSet::new();
     let known = cpus.iter().filter(|cpu| near.set(**cpu).is_ok()).count();
@@ -208,8 +207,8 @@ fn mapped_libraries() -> Vec<LibraryFacts> {
         .collect()
 }
 
-/// A driver that does not start. While its device nodes are not there it says that there is no GPU, or that
-/// it does not know what is wrong.
+/// Why the driver does not start. While its device nodes are missing it reports that there is no GPU, or an
+/// unknown error.
 fn refused(error: DriverError) -> NoDriver {
     use sys::cudaError_enum as code;
     NoDriver::Refused {
@@ -222,7 +221,7 @@ fn refused(error: DriverError) -> NoDriver {
     }
 }
 
-/// What an error of the driver amounts to.
+/// The kind of trouble for a driver error.
 fn kind_of(error: DriverError) -> TroubleKind {
     use sys::cudaError_enum as code;
     match error.0 {

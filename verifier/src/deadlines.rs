@@ -1,9 +1,9 @@
-//! How long the steps of a verification may take: what follows from the level, the GPU and the work, with
-//! room for slow hosts, and one limit over all steps.
+//! How long the steps of a verification may take. The limits follow from the level, the GPU and the work,
+//! with room for slow hosts and one limit over all steps.
 //!
-//! None of it is a measurement of these kernels yet: rates are the floors, what the host's processors do
-//! is taken as slow. The limits of two steps prove something themselves: that of the chained products, that each
-//! GPU is one of its own ([`links`]); that of memory, that it is there ([`memory_ms`]).
+//! None of it is measured with these kernels yet: rates are the floors, and the host's processors are assumed
+//! slow. The limits of two steps are proofs in themselves. That of the chained products proves that each GPU
+//! is one of its own ([`links`]); that of memory proves that the memory is there ([`memory_ms`]).
 
 use std::time::Duration;
 
@@ -14,46 +14,46 @@ use crate::floors::{Calibration, Floors, Metric};
 use crate::prf::SLOW_LINKS;
 
 const MINUTE_MS: u64 = 60_000;
-/// What a step may take beside its work: to allocate, to start, to get through to the broker.
+/// A step's overhead: to allocate, to start, to reach the broker.
 const START_MS: u64 = 10_000;
-/// What the chained products, and the fill after them, may take beside their work: the kernels are loaded, memory
-/// is had, the answer gets through. The GPUs were opened and looked at before.
+/// The overhead of the chained products, and of the fill after them: to load kernels, allocate memory and
+/// send the answer. The GPUs were opened and inspected before.
 const OPENED_START_MS: u64 = 2_000;
 /// The rows, columns and inner dimension of a real order's products.
 pub(crate) const PRODUCT_ROWS: u32 = 8_192;
-/// What a multiprocessor does of exact products at the least: eight operations in an instruction, on a third
-/// of 64 lanes at 1 GHz. That is a sixth of what an H100 could do at most, and a kernel that is no masterpiece
-/// is meant to do twice as much. Units: operations per second.
+/// The least rate of exact products of a multiprocessor: eight operations in an instruction, on a third of 64
+/// lanes at 1 GHz. That is a sixth of an H100's peak, and an unoptimised kernel should reach twice as much.
+/// Units: operations per second.
 const EXACT_OPERATIONS_PER_S: u64 = 170_000_000_000;
-/// How long the chained products take at that least.
+/// How long the chained products take at that least rate.
 const CHAIN_MS: u64 = 12_000;
-/// How long they take at the floor of a GPU of which chains are calibrated: what a good one is through in five
-/// seconds, of which its floor is three quarters.
+/// How long they take at the floor of a GPU whose chains are calibrated. A good GPU needs five seconds, and
+/// its floor is three quarters of its rate.
 const CALIBRATED_CHAIN_MS: u64 = 6_667;
-/// How fast a host hashes the sums of rows of a product, by one thread for each GPU of which it has one for
-/// two. Units: rows of each GPU per second.
+/// How fast a host hashes the sums of rows of a product, with a thread for each GPU and a core for every two.
+/// Units: rows of each GPU per second.
 const ROWS_PER_S: u64 = 1_500_000;
-/// Up to this power cards are slowed so far by their limit that half of their clock is reckoned with. Units: W.
+/// Up to this power limit, cards are assumed to run at half of their clock. Units: W.
 const LITTLE_POWER_W: u32 = 75;
-/// How fast a host takes over and multiplies the entries of the products of all its GPUs, of four
-/// bytes each. Units: entries per second.
+/// How fast a host receives and multiplies the entries of the products of all its GPUs, of four bytes each.
+/// Units: entries per second.
 const ENTRIES_PER_S: u64 = 100_000_000;
-/// What a multiprocessor does of the slow fill at the least: a link is ten rounds of about ten operations
-/// each, on 64 lanes at 1 GHz. Units: links per second.
+/// The least rate of a multiprocessor in the slow fill: a link is ten rounds of about ten operations each, on
+/// 64 lanes at 1 GHz. Units: links per second.
 const LINKS_PER_S: u64 = 640_000_000;
-/// How many multiprocessors a GPU has of which nobody says that.
+/// The multiprocessors assumed for a GPU with no published number.
 const FEW_MULTIPROCESSORS: u32 = 40;
-/// The rate of memory of which nothing is published. Units: bytes per second.
+/// The rate assumed for memory with no published one. Units: bytes per second.
 const SLOW_MEMORY: u64 = 100_000_000_000;
-/// From the broker's answer with the key to the answer's arrival, beside the work: there and back.
+/// The round trip from the broker's answer with the key to the node's answer, without the work.
 const PROOF_ROUND_TRIP_MS: u64 = 500;
-/// What trees of hashes may take longer on a host with fewer processors for each GPU than that on which
-/// they were timed.
+/// The additional time for hash trees on a host with fewer processors per GPU than the one on which they were
+/// timed.
 const SLOW_HOST_MS: u64 = 1_000;
-/// What surrounds reading as long as no proof on the GPU is calibrated: neither the hashing kernel nor the
-/// tree has been timed on such a node, and a limit that fails good ones proves nothing either.
+/// The overhead around reading while no GPU proof is calibrated. Neither the hashing kernel nor the tree has
+/// been timed on such a node, and a limit that fails good nodes proves nothing.
 const PROVISIONAL_PROOF_MS: u64 = 15_000;
-/// For how long `deep` goes through its patterns.
+/// How long `deep` repeats its patterns.
 pub(crate) const DEEP_PATTERNS: Duration = Duration::from_mins(20);
 
 /// How long all steps of a level may take together on a real node.
@@ -76,7 +76,7 @@ pub fn real(
 ) -> StepDeadlines {
     let (gpu, bytes) = (expected.gpu, memory.pattern_bytes);
     let host_ms = entries_ms(expected.gpus, gemm.n);
-    // Each row that is opened may be of another product, and the first one is multiplied by a vector.
+    // Each opened row may be of another product, and the first product is multiplied by a vector.
     let exact = known_chain(gpu).unwrap_or_else(|| exact_operations_per_s(gpu));
     let opened_ms = products_ms(exact, gemm, gemm.opened_rows + 1) + host_ms;
     let (last, before) = memory.passes.split_last().unwrap_or((&Pattern::Prf, &[]));
@@ -90,21 +90,21 @@ pub fn real(
     let whole_ms = whole(level).as_millis() as u64;
     StepDeadlines {
         roots_ms: roots_ms(gpu, gemm, known_chain(gpu)),
-        // The last round of patterns may begin just before the time of all is over.
+        // The last round of patterns may begin just before the whole time is over.
         fill_ms: OPENED_START_MS + opened_ms + memory.repeated_ms + passes_ms + last_ms,
         memory_ms: memory_ms(gpu, bytes, known_rate(gpu), known_proof(gpu)),
         openings_ms: START_MS + read_back_ms,
         report_ms: match level {
             Level::Quick => MINUTE_MS,
             Level::Standard => whole_ms,
-            // The load, the vendor's diagnostic of level 3, and what is measured beside them.
+            // The load, the vendor's diagnostic of level 3, and the measurements beside them.
             Level::Deep => 60 * MINUTE_MS,
         },
         whole_ms,
     }
 }
 
-/// The deadlines of a pretended node, whose sizes are small and whose processors play many.
+/// The deadlines of a simulated node, whose sizes are small and whose processors simulate many nodes.
 #[must_use]
 pub const fn simulated(level: Level) -> StepDeadlines {
     let (fill_ms, report_ms) = match level {
@@ -121,17 +121,17 @@ pub const fn simulated(level: Level) -> StepDeadlines {
     }
 }
 
-/// How many products are chained, so that the GPUs work for seconds: what the way to the broker takes is then
-/// little beside it, and one GPU that takes turns as several needs as many times as long.
+/// How many products are chained. The GPUs work for seconds, so the way to the broker takes little in
+/// comparison, and one GPU that poses as several needs several times as long.
 ///
-/// At the least rate that is reckoned with they take 12 seconds; of a GPU of which chains are calibrated, a good
-/// one takes five.
+/// At the assumed least rate they take 12 seconds; a good GPU whose chains are calibrated takes five.
 #[must_use]
 pub fn links(gpu: Gpu) -> u32 {
     links_of(gpu, known_chain(gpu))
 }
 
-/// As [`links`]; `chain` is the least of such chains, where that is calibrated. Units: operations per second.
+/// As [`links`]; `chain` is the least rate of such chains, where it is calibrated. Units: operations per
+/// second.
 fn links_of(gpu: Gpu, chain: Option<u64>) -> u32 {
     let n = u64::from(PRODUCT_ROWS);
     let (for_ms, per_s) = match chain {
@@ -144,9 +144,9 @@ fn links_of(gpu: Gpu, chain: Option<u64>) -> u32 {
     u32::try_from(links.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Until when all products must be through. `chain` is the least of such chains, where that is calibrated:
-/// then the limit is four thirds of what a good GPU takes, and what surrounds it. Where it is not, nothing
-/// less can be held against a GPU than the least that is reckoned with.
+/// The limit for all products. `chain` is the least rate of such chains, where it is calibrated: then the
+/// limit is four thirds of a good GPU's time, and the overhead. Where it is not, the limit follows from the
+/// assumed least rate.
 ///
 /// Units: ms; of `chain` operations per second.
 fn roots_ms(gpu: Gpu, gemm: &GemmWork, chain: Option<u64>) -> u64 {
@@ -162,13 +162,13 @@ fn roots_ms(gpu: Gpu, gemm: &GemmWork, chain: Option<u64>) -> u64 {
     OPENED_START_MS + work_ms
 }
 
-/// How long so many products take at a rate of operations per second.
+/// How long this many products take at a rate of operations per second.
 fn products_ms(per_s: u64, gemm: &GemmWork, products: u32) -> u64 {
     let operations = 2 * u64::from(gemm.n).pow(2) * u64::from(gemm.k);
     ms(operations.saturating_mul(products.into()), per_s)
 }
 
-/// The least of a GPU's exact products. Units: operations per second.
+/// The least rate of a GPU's exact products. Units: operations per second.
 fn exact_operations_per_s(gpu: Gpu) -> u64 {
     let is_slowed = gpu
         .spec()
@@ -177,11 +177,11 @@ fn exact_operations_per_s(gpu: Gpu) -> u64 {
     EXACT_OPERATIONS_PER_S * multiprocessors(gpu) / if is_slowed { 2 } else { 1 }
 }
 
-/// Until when memory must have been hashed after its key came.
+/// The limit for hashing memory after its key came.
 ///
-/// Units: ms; `read` is the least at which memory is read, `proof` the least at which it is hashed with its
-/// tree, where that was measured of these kernels, both in bytes per second. What is not held must be made anew
-/// in this time: the less of it there is, the more a node must really hold.
+/// Units: ms; `read` is the least rate at which memory is read, `proof` the least at which it is hashed with
+/// its tree, where that was measured with these kernels, both in bytes per second. A node must recompute
+/// within this time any memory that it does not hold: the shorter the limit, the more it must really hold.
 #[must_use]
 pub fn memory_ms(gpu: Gpu, bytes: u64, read: u64, proof: Option<u64>) -> u64 {
     match proof {
@@ -190,10 +190,11 @@ pub fn memory_ms(gpu: Gpu, bytes: u64, read: u64, proof: Option<u64>) -> u64 {
     }
 }
 
-/// The limit that follows from the least at which memory is hashed with its tree, bytes per second. Units: ms.
+/// The limit that follows from the least rate at which memory is hashed with its tree, bytes per second.
+/// Units: ms.
 ///
-/// What hosts with fewer processors get on top ends where a fifth of the memory could be made anew: who
-/// claims 1.25 times the memory there is would have to.
+/// The addition for hosts with fewer processors is capped at the time in which a fifth of the memory could be
+/// recomputed: a node that claims 1.25 times its memory would have to do that.
 #[must_use]
 pub fn proof_limit_ms(gpu: Gpu, bytes: u64, proof: u64) -> u64 {
     let least = ms(bytes, proof) + PROOF_ROUND_TRIP_MS;
@@ -201,16 +202,16 @@ pub fn proof_limit_ms(gpu: Gpu, bytes: u64, proof: u64) -> u64 {
     least.max(anew.min(least + SLOW_HOST_MS))
 }
 
-/// The least that is reckoned with for filling so much memory slowly: a link is ten rounds of five operations each
-/// on all of a multiprocessor's integer lanes, at the highest clock. Our kernels reach 0.96 of that on an H200
-/// (`docs/calibration.md`); one that took fewer operations for a round would take less time. Units: ms.
+/// The least time assumed for filling this much memory slowly: a link is ten rounds of five operations each
+/// on all of a multiprocessor's integer lanes, at the highest clock. Our kernels reach 0.96 of that on an
+/// H200 (`docs/calibration.md`); a kernel with fewer operations a round would take less time. Units: ms.
 fn quickest_slow_fill_ms(gpu: Gpu, bytes: u64) -> u64 {
     let links = (bytes / 16).saturating_mul(SLOW_LINKS.into());
     let (lanes, hz) = integer_lanes(gpu);
     ms(links, lanes * hz / (10 * 5) * multiprocessors(gpu))
 }
 
-/// The integer lanes of a multiprocessor, and more than their highest clock. Units: lanes; Hz.
+/// The integer lanes of a multiprocessor, and a rate above their highest clock. Units: lanes; Hz.
 ///
 /// Source: NVIDIA, white papers of the architectures: 64 lanes up to Ada and Hopper, 128 from Blackwell on.
 fn integer_lanes(gpu: Gpu) -> (u64, u64) {
@@ -218,7 +219,7 @@ fn integer_lanes(gpu: Gpu) -> (u64, u64) {
         // Of accelerators: 1.98 GHz at most.
         Some(("7", "0") | ("8", "0") | ("9", _)) => (64, 2_000_000_000),
         Some(("10", _)) => (128, 2_100_000_000),
-        // Cards that draw pictures are clocked higher, and by their makers as they like.
+        // Graphics cards are clocked higher, and card makers choose their clocks.
         Some(("7" | "8", _)) => (64, 3_000_000_000),
         _ => (128, 3_000_000_000),
     }
@@ -229,19 +230,19 @@ fn multiprocessors(gpu: Gpu) -> u64 {
     known.max(1).into()
 }
 
-/// The least at which a GPU's memory is read. Units: bytes per second.
+/// The least rate at which a GPU's memory is read. Units: bytes per second.
 fn known_rate(gpu: Gpu) -> u64 {
     let floor = Floors::current().best_of(gpu, Metric::HbmRead);
     floor.map_or(SLOW_MEMORY, |floor| floor.floor * 1_000_000)
 }
 
-/// The least at which a GPU's memory is hashed with its tree, where that is calibrated. Units: bytes per
+/// The least rate at which a GPU's memory is hashed with its tree, where that is calibrated. Units: bytes per
 /// second.
 fn known_proof(gpu: Gpu) -> Option<u64> {
     Some(calibrated(gpu, Metric::MemoryProof)? * 1_000_000)
 }
 
-/// The least of a GPU's chained products, where that is calibrated. Units: operations per second.
+/// The least rate of a GPU's chained products, where that is calibrated. Units: operations per second.
 fn known_chain(gpu: Gpu) -> Option<u64> {
     Some(calibrated(gpu, Metric::ExactChain)? * 1_000_000_000)
 }
@@ -251,10 +252,10 @@ fn calibrated(gpu: Gpu, metric: Metric) -> Option<u64> {
     (floor.calibration == Calibration::Calibrated).then_some(floor.floor)
 }
 
-/// How long a pass over memory takes at most: what it writes and what it reads.
+/// How long a pass over memory takes at most: its writes and its reads.
 pub(crate) fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
     let times = match pattern {
-        // Written, then read and turned twice, and read once more.
+        // Written, then read and inverted twice, and read once more.
         Pattern::MovingInversion => 6,
         Pattern::Address
         | Pattern::Complement
@@ -266,7 +267,7 @@ pub(crate) fn pass_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
     times * fill_ms(gpu, pattern, bytes)
 }
 
-/// How long it takes at most to fill memory with a pattern, or to compare it with that.
+/// How long it takes at most to fill memory with a pattern, or to compare it.
 pub(crate) fn fill_ms(gpu: Gpu, pattern: Pattern, bytes: u64) -> u64 {
     match pattern {
         Pattern::Slow => {
@@ -281,7 +282,7 @@ fn entries_ms(gpus: u32, n: u32) -> u64 {
     ms(u64::from(gpus) * u64::from(n).pow(2), ENTRIES_PER_S)
 }
 
-/// Milliseconds of so much work at a rate per second.
+/// The milliseconds of this much work at a rate per second.
 fn ms(work: u64, per_s: u64) -> u64 {
     let ms = u128::from(work) * 1_000 / u128::from(per_s.max(1));
     u64::try_from(ms).unwrap_or(u64::MAX)
@@ -297,7 +298,7 @@ mod tests {
         order_for(expected_node(gpu, gpus), 0, level, Mode::Real)
     }
 
-    /// What is reckoned with of an H100: reading; and half of what hashing shows where it takes 0.1 s with the
+    /// The rates assumed for an H100: reading; and half of the rate of hashing when it takes 0.1 s with the
     /// tree by eight threads. Units: bytes per second.
     const READ: u64 = 2_790_000_000_000;
     const PROOF: u64 = 400_000_000_000;
@@ -306,8 +307,8 @@ mod tests {
         Gpu::parse("H100-SXM").expect("known")
     }
 
-    /// What one GPU does at most, that takes turns as so many: of an H100 all lanes of all multiprocessors at 1.98
-    /// GHz, as no kernel does. Units: ms.
+    /// The least time of one GPU that poses as several: for an H100 all lanes of all multiprocessors at 1.98
+    /// GHz, which no kernel reaches. Units: ms.
     fn taking_turns_ms(order: &market::verification::VerificationOrder, shown_as: u64) -> u64 {
         let gemm = &order.gemm;
         let at_most = 64 * 8 * 1_980_000_000 * 132;
@@ -333,8 +334,8 @@ mod tests {
             );
         }
         let standard = order(h100(), 8, Level::Standard);
-        // By whatever kernels, it fills no eight memories that are dear to make: at the highest clock, a round in
-        // five operations.
+        // No kernel lets it recompute eight memories by the slow fill: at the highest clock, a round in five
+        // operations.
         let links = standard.memory.pattern_bytes / 16 * u64::from(SLOW_LINKS);
         let filled_ms = ms(8 * links * 10 * 5, 64 * 1_980_000_000 * 132);
         let limit_ms = standard.deadlines.fill_ms;
@@ -345,7 +346,7 @@ mod tests {
 
     #[test]
     fn once_chains_are_calibrated_a_good_gpu_has_time_for_its_own_and_none_for_two() {
-        // What an H200 showed, about; what the least of an H100 is reckoned at; and that of a card of 40
+        // About an H200's measured rate; the least assumed for an H100; and that of a card of 40
         // multiprocessors. Units: 1e9 operations per second.
         for gops in [81_000, 22_000, 7_000] {
             let shown = gops * 1_000_000_000;
@@ -374,10 +375,10 @@ mod tests {
         assert_eq!(
             calibrated(80 * gib),
             729,
-            "a fifth of it could be made anew in 813 ms"
+            "a fifth of it could be recomputed in 813 ms"
         );
         assert_eq!(calibrated(160 * gib), 1_458);
-        // Where hashing takes so long that no less would do.
+        // Where hashing takes so long that no lower limit would do.
         let slow = memory_ms(h100(), 80 * gib, READ, Some(PROOF / 4));
         assert_eq!(slow, 500 + 858);
         assert_eq!(memory_ms(h100(), 80 * gib, READ, None), 15_000 + 60);
@@ -387,7 +388,7 @@ mod tests {
 
     #[test]
     fn the_slow_fill_of_a_fifth_of_a_memory_takes_longer_than_a_calibrated_limit() {
-        // An H100 at the highest clock, a round in five operations; and an H200 as it showed itself.
+        // An H100 at the highest clock, a round in five operations; and an H200 as measured.
         let bytes = 80_u64 << 30;
         let fifth_ms = ms(
             bytes / 5 / 16 * u64::from(SLOW_LINKS) * 10 * 5,
@@ -438,7 +439,7 @@ mod tests {
                         .all(|ms| *ms >= 3 * OPENED_START_MS && *ms <= whole_ms),
                     "{gpu}: {steps:?}"
                 );
-                // What is reckoned with beside what a step may take to start.
+                // The assumed work, without the overhead of a step's start.
                 let starts_ms = 2 * OPENED_START_MS + START_MS;
                 let work = roots_ms + fill_ms + openings_ms - starts_ms;
                 assert!(
@@ -449,7 +450,7 @@ mod tests {
         }
     }
 
-    /// What 8 GPUs take of `standard` where every part takes all that it may.
+    /// The time that 8 GPUs take for `standard` where every part takes its whole limit.
     #[test]
     fn all_parts_of_a_standard_run_on_eight_gpus_fit_into_its_ninety_seconds() {
         let level = Level::Standard;
@@ -463,16 +464,16 @@ mod tests {
         let reckoned = roots_ms + fill_ms + openings_ms - 2 * OPENED_START_MS - START_MS;
         let proof = memory_ms(h100(), 80 << 30, READ, Some(PROOF));
         let before = Duration::from_millis(reckoned + proof);
-        // Host links one by one in both directions, five times 4 GiB each at half of their rate, once more
-        // together, and what memory and products take, these with as many before them that are not timed.
+        // Host links one by one in both directions, five times 4 GiB each at half of their rate, then once
+        // together; and the time of memory and products, which run as often untimed before.
         let rates = Duration::from_secs(15);
         let kept_back = Duration::from_secs(5);
         let mut left = whole(level)
             .checked_sub(before + rates + kept_back)
             .expect("time is left");
         let load = burn::lasts(level, left).expect("a load");
-        // Of its 25 s: the chain of products is reckoned at more than twice what it is meant to take, the slow
-        // fill at three times, the proof of memory at its limit.
+        // Of its 25 s: the chain of products is assumed at more than twice its intended time, the slow fill
+        // at three times, the proof of memory at its limit.
         assert!(load >= Duration::from_secs(16), "with {left:?} left");
         let mut take = |part: Option<Duration>| {
             let part = part.unwrap_or_default();
@@ -486,7 +487,7 @@ mod tests {
         let left = take(Some(links::lasts(level, left)));
         let left = take(storage::lasts(level, left));
         take(diagnostic::lasts(level, left));
-        // With nothing but the load before it, the vendor's diagnostic is asked.
+        // With only the load before it, the vendor's diagnostic runs.
         assert!(diagnostic::lasts(level, Duration::from_secs(15)).is_some());
         assert_eq!(
             diagnostic::lasts(level, Duration::from_secs(200)),

@@ -1,9 +1,8 @@
 //! The script by which a node starts its agent at first boot. Nodes that run none get their agent
 //! by [`crate::push`].
 //!
-//! Everything that is put into it is of an alphabet without meaning to a shell, or quoted; the
-//! token travels in the environment, where other users of the node do not see it in a process
-//! list.
+//! All parts of the script use an alphabet without shell metacharacters, or are quoted. The token is passed
+//! in the environment, where other users of the node do not see it in a process list.
 
 use std::path::PathBuf;
 
@@ -16,15 +15,15 @@ use crate::reference::NodeDescription;
 /// The environment variable that carries the token.
 pub const TOKEN_VARIABLE: &str = "VERIFIER_TOKEN";
 
-/// How the agent comes onto the node.
+/// How the agent is installed on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// Fetched from the broker, or copied by it over SSH, and checked against its SHA-256.
     Fetched {
-        /// The hash, by which the broker serves it.
+        /// The hash under which the broker serves it.
         sha256: Digest,
     },
-    /// Already there, as for pretended nodes: `EXECUTABLE verifier run`.
+    /// Already there, as for simulated nodes: `EXECUTABLE verifier run`.
     Installed {
         /// The broker's executable.
         executable: PathBuf,
@@ -37,15 +36,15 @@ pub enum DeliveryError {
     /// A path that cannot stand in a script.
     #[error("the agent's path must be absolute and plain UTF-8 text")]
     Path,
-    /// An agent is fetched over an open connection.
+    /// The agent would be fetched over an unencrypted connection.
     #[error("a real node fetches its agent over https; the broker's address is plain http")]
     PlainHttp,
-    /// An address that is no line of text.
+    /// An address that is not one line of text.
     #[error("the node's address is not one line of text")]
     Host,
 }
 
-/// What a start-up script is made of.
+/// The parts of a start-up script.
 #[derive(Debug, Clone)]
 pub struct ScriptArgs<'a> {
     /// Where the node reaches the broker.
@@ -54,7 +53,7 @@ pub struct ScriptArgs<'a> {
     pub verification_id: VerificationId,
     /// The one-time token.
     pub token: &'a Token,
-    /// How the agent comes onto the node.
+    /// How the agent is installed on the node.
     pub delivery: &'a Delivery,
 }
 
@@ -65,13 +64,13 @@ pub fn startup_script(args: &ScriptArgs<'_>) -> Result<String, DeliveryError> {
     script(args, "")
 }
 
-/// For how long a re-check calls a broker that does not answer. Units: seconds.
+/// How long a re-check retries a broker that does not answer. Units: seconds.
 const RECHECK_PATIENCE: u32 = 60;
 
-/// The script by which a node in use is looked at again, however often; `host` is the address by which
-/// its provider knows the node. It carries a secret: it is handed to the tenant and not stored.
+/// The script that re-checks a node in use, any number of times; `host` is the node's address at its
+/// provider. It carries a secret: it is handed to the tenant and not stored.
 ///
-/// With `pretended` it plays that node wherever it is run, unless `SIMULATED_NODE` names another one.
+/// With `pretended` it simulates that node wherever it runs, unless `SIMULATED_NODE` names another one.
 /// Errors: [`DeliveryError`].
 pub fn recheck_script(
     args: &ScriptArgs<'_>,
@@ -121,8 +120,8 @@ fn script(args: &ScriptArgs<'_>, more: &str) -> Result<String, DeliveryError> {
     }
 }
 
-/// A private directory that goes with the script, where files may be run. With it goes the script itself where
-/// cloud-init keeps it, for its token.
+/// A private directory, removed when the script ends, where files may be executed. Where cloud-init keeps the
+/// script itself, it is removed too, for its token.
 const PRIVATE: &str = r#"umask 077
 dir=
 clean() {
@@ -142,8 +141,7 @@ if [ -z "$dir" ]; then
 fi
 "#;
 
-/// The lines by which a shell fetches the agent into a file of its folder, where nothing stays that has
-/// another hash.
+/// The shell lines that fetch the agent into a file of its folder. A file with another hash is removed.
 #[must_use]
 pub fn fetch_script(url: &str, sha256: Digest) -> String {
     let fetch = fetch(url, sha256, "verifier.part");
@@ -151,7 +149,7 @@ pub fn fetch_script(url: &str, sha256: Digest) -> String {
 }
 
 /// Fetches the agent into a file, whose name stands in double quotes, and checks its hash. A machine that has
-/// just started may not reach anything yet: it tries for two minutes, with what any image has.
+/// just started may have no network yet: it tries for two minutes, with tools that every image has.
 fn fetch(url: &str, sha256: Digest, file: &str) -> String {
     const FETCH: &str = r#"url=@URL@
 get() {
@@ -272,7 +270,7 @@ mod tests {
     fn a_recheck_of_a_pretended_node_brings_the_node_along() {
         let folder = tempfile::tempdir().expect("a folder");
         let agent = folder.path().join("agent");
-        // It prints what the description says that it is given as its last word.
+        // It prints the file that its last argument names, the description of the node.
         std::fs::write(&agent, "#!/bin/sh\nfor last; do :; done\ncat \"$last\"\n")
             .expect("written");
         let mut mode = std::fs::metadata(&agent).expect("a file").permissions();
@@ -331,7 +329,7 @@ mod tests {
         assert!(!script.contains('@'), "{script}");
     }
 
-    /// Plays the fetched script against a directory of stand-ins for curl and the agent.
+    /// Runs the fetched script against a directory of stand-ins for curl and the agent.
     fn play_fetched(served: &str, claimed: &str) -> (bool, String) {
         use sha2::{Digest as _, Sha256};
         let folder = tempfile::tempdir().expect("a folder");
@@ -356,7 +354,7 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let at = |name: &str| folder.path().join(name).display().to_string();
             std::fs::write(at("served"), agent).expect("written");
-            // The name is not known at first, and nobody waits for that here.
+            // The name does not resolve at first; the stand-in skips the wait.
             let stand_in = format!(
                 "PATH=/usr/bin:/bin\nTMPDIR='{folder}'\n\
                  command() {{ [ \"$2\" = {tool} ]; }}\n\

@@ -1,9 +1,8 @@
-//! What an agent computes on: one [`Device`] per GPU, and the node that they are in.
+//! The devices on which an agent computes: one [`Device`] per GPU, and their node.
 //!
-//! The contract is bit for bit: every device gives the same product, checksum, memory and digests
-//! for the same inputs. A device does the heavy work and nothing else; what is made of its results
-//! is in [`crate::probe`]. The CPU device is in [`crate::reference`], a device in a process of its
-//! own in [`crate::driver`].
+//! The contract is bit for bit: every device gives the same product, checksum, memory and digests for the
+//! same inputs. A device only does the heavy work; [`crate::probe`] evaluates its results. The CPU device is
+//! in [`crate::reference`], a device in a process of its own in [`crate::driver`].
 
 use std::time::{Duration, Instant};
 
@@ -32,14 +31,14 @@ use crate::vectors::{Played, Vector, play_once};
 pub struct DeviceError {
     /// Which GPU of the node.
     pub gpu: u32,
-    /// What it amounts to.
+    /// The kind of trouble.
     pub kind: TroubleKind,
     /// What went wrong, in the driver's words.
     pub what: String,
 }
 
 impl DeviceError {
-    /// As it is told to the broker.
+    /// The trouble as the broker receives it.
     #[must_use]
     pub fn trouble(&self, step: Step) -> Trouble {
         Trouble {
@@ -51,10 +50,10 @@ impl DeviceError {
     }
 }
 
-/// Characters of a driver's words that a report carries; each takes four bytes at most.
+/// The most characters of a driver's message in a report; each takes four bytes at most.
 const LONGEST_DETAIL: usize = 128;
 
-/// As much of a driver's words as a report carries.
+/// A driver's message, shortened for a report.
 pub(crate) fn shortened(words: &str) -> String {
     words.chars().take(LONGEST_DETAIL).collect()
 }
@@ -75,7 +74,7 @@ pub enum Rate {
     DriverCopy,
 }
 
-/// How memory compared with what was written.
+/// The result of comparing memory with its contents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatternCheck {
     /// Words that differed.
@@ -98,18 +97,18 @@ impl PatternCheck {
 
 /// One GPU.
 pub trait Device: Send {
-    /// What its driver says of it.
+    /// The driver's claims about it.
     fn claim(&self) -> GpuClaim;
 
     /// Computes the product once, keeps it, and gives its checksum.
     ///
-    /// Errors: [`DeviceError`], here and below, when the device does not do its work.
+    /// Errors: [`DeviceError`], here and below, when the device fails at its work.
     fn multiply(&mut self, inputs: &GemmInputs) -> Result<Word64, DeviceError>;
 
-    /// The checksums of the rows of the product that was computed last ([`crate::gemm::row_sum`]): n of them.
+    /// The checksums of the rows of the last product ([`crate::gemm::row_sum`]): n of them.
     fn row_sums(&mut self) -> Result<Vec<Word64>, DeviceError>;
 
-    /// These rows of the product that was computed last, as far as it has them: n entries each.
+    /// The rows with these numbers of the last product, as far as it has them: n entries each.
     fn read_rows(&mut self, rows: &[u32]) -> Result<Vec<Vec<i32>>, DeviceError>;
 
     /// How much memory can be allocated. Units: MiB.
@@ -118,18 +117,18 @@ pub trait Device: Send {
     /// Fills memory and gives the number of bytes that now hold the contents.
     fn fill(&mut self, contents: &Contents, bytes: u64) -> Result<u64, DeviceError>;
 
-    /// Compares filled memory with what was written.
+    /// Compares filled memory with its contents.
     fn compare(&mut self, contents: &Contents) -> Result<PatternCheck, DeviceError>;
 
-    /// Compares filled memory with what was written, and turns each block before the next is read: from
-    /// the highest address on where `down`.
+    /// Compares filled memory with its contents, and inverts each block before it reads the next: from the
+    /// highest address with `down`.
     fn invert(&mut self, contents: &Contents, down: bool) -> Result<PatternCheck, DeviceError>;
 
     /// The digests of all blocks of filled memory under a key, in order.
     fn digest_blocks(&mut self, block_bytes: u32, key: &Digest)
     -> Result<Vec<Word64>, DeviceError>;
 
-    /// Hashes filled memory under a key, with the tree over the digests by so many threads at the most.
+    /// Hashes filled memory under a key, with the tree over the digests by at most this many threads.
     fn prove(
         &mut self,
         block_bytes: u32,
@@ -140,19 +139,19 @@ pub trait Device: Send {
         Ok(ProvedMemory::Here(hashed))
     }
 
-    /// Opens blocks of what it proved last and keeps itself: none where it handed the digests over.
+    /// Opens blocks of its last proof, whose digests it keeps: none where it handed them over.
     fn open_blocks(&mut self, _blocks: &[u64]) -> Result<Vec<OpenedBlock>, DeviceError> {
         Ok(Vec::new())
     }
 
-    /// Whether filled memory is enough for the rates of memory: arrays that no cache keeps.
+    /// Whether filled memory is enough for the rates of memory: arrays too large for any cache.
     fn room_for_streams(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// Copies within memory and gives the rate, bytes read plus bytes written. The contents are lost.
-    /// A copy that is not what was copied is an error. `sample` counts those of a rate from zero, here
-    /// and below. Units: 1e6 bytes per second.
+    /// Copies within memory and gives the rate, bytes read plus bytes written. The contents are lost. A wrong
+    /// copy is an error. `sample` counts those of a rate from zero, here and below. Units: 1e6 bytes per
+    /// second.
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError>;
 
     /// Measures another rate once, where the device can. The contents of memory are lost.
@@ -161,15 +160,15 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Copies within memory for so long by the host's clock, with work waiting all the while, and gives the
-    /// rate, where it is no pretended one. The contents of memory are lost, and nobody looks at them.
+    /// Copies within memory for this long by the host's clock, with work always queued, and gives the rate;
+    /// none for a simulated device. The contents of memory are lost, and the copies are not checked.
     /// Units: 1e6 bytes per second, read plus written.
     fn stream(&mut self, _lasts: Duration) -> Result<Option<u64>, DeviceError> {
         Ok(None)
     }
 
-    /// Computes products on the tensor units, where it has such for the format. The contents of
-    /// memory and the product are lost.
+    /// Computes products on the tensor units, where it has units for the format. The contents of memory and
+    /// the product are lost.
     fn tensor_products(&mut self, _work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         Ok(None)
     }
@@ -180,14 +179,13 @@ pub trait Device: Send {
         Ok(LibraryRun::NotInstalled)
     }
 
-    /// Copies so many bytes within its memory by a framework that the node has, for each sample. The contents
-    /// of memory stay, so that there must be room.
+    /// Copies this many bytes within its memory by a framework on the node, for each sample. The contents of
+    /// memory stay, so there must be room.
     fn framework_copies(&mut self, _bytes: u64, _samples: u32) -> FrameworkRun {
         FrameworkRun::NotInstalled
     }
 
-    /// Plays a shared vector by every kernel that it has, in every way that each can go. What was on it is
-    /// lost.
+    /// Runs a shared vector by all of its kernels and variants. It overwrites the data on the device.
     fn play(&mut self, vector: &Vector) -> Result<Vec<Played>, DeviceError> {
         play_once(self, vector)
     }
@@ -197,14 +195,14 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Loads it for a while and holds memory meanwhile, where it is no pretended one. The contents
-    /// of memory and the product are lost.
+    /// Loads it for a while and holds memory meanwhile; none for a simulated device. The contents of memory
+    /// and the product are lost.
     fn burn(&mut self, _work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
         Ok(None)
     }
 
-    /// What its driver shows of it now; the counters are in `health_before`. Nothing where there is
-    /// no driver to ask.
+    /// Its state as the driver shows it now; the counters are in `health_before`. None where there is no
+    /// driver to ask.
     fn observe(&mut self) -> Result<GpuFacts, DeviceError> {
         Ok(GpuFacts::default())
     }
@@ -215,68 +213,69 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Gives back what it holds of its memory: another program is to use the GPU.
+    /// Frees its memory: another program is to use the GPU.
     fn release(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// From now on no call may last beyond this.
+    /// No later call may last beyond this.
     fn set_deadline(&mut self, _deadline: Instant) {}
 }
 
 const NO_NCCL: &str = "this node has no NCCL";
 
-/// How a sum over the GPUs of several nodes went here.
+/// The result here of a sum over the GPUs of several nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NcclRate {
     /// How it was done.
     pub algorithm: CollectiveAlgorithm,
     /// How long each repeat took, microseconds.
     pub repeats_us: Vec<u64>,
-    /// Words that were not what they must be, in all repeats: at least so many.
+    /// Wrong words, in all repeats: at least this many.
     pub wrong_words: u64,
 }
 
-/// What a node can tell beside what its devices do.
+/// A node's facts beyond the work of its devices.
 pub trait Surroundings: Send {
-    /// What system and driver say at the beginning, without the GPUs.
+    /// The facts from system and driver at the beginning, without the GPUs.
     fn before(&mut self) -> NodeFacts;
 
-    /// Adds what the system's log says of GPUs since the beginning.
+    /// Adds the GPU errors in the system's log since the beginning.
     fn listen(&mut self, _facts: &mut NodeFacts) {}
 
-    /// Adds what can only be told at the end.
+    /// Adds facts that are known only at the end.
     fn after(&mut self, facts: &mut NodeFacts);
 
-    /// Measures the links between its GPUs, as many as it can by then; nothing where those are none.
+    /// Measures the links between its GPUs, as many as it can by the deadline; none if it can measure none.
     fn links(&mut self, _work: &LinkWork, _deadline: Instant) -> Option<LinkRates> {
         None
     }
 
-    /// What the vendor's own diagnostic says by then, of the tests of this run level; nothing where the
-    /// node has none.
+    /// The results of the vendor's own diagnostic by the deadline, for the tests of this run level; none
+    /// where the node lacks it.
     fn diagnostic(&mut self, _run: &str, _deadline: Instant) -> Option<DiagnosticFacts> {
         None
     }
 
-    /// How fast its storage is read and written by then; nothing where that cannot be measured.
+    /// How fast its storage is read and written, measured by the deadline; none where that cannot be
+    /// measured.
     fn storage(&mut self, _work: &StorageWork, _deadline: Instant) -> Option<StorageFacts> {
         None
     }
 
-    /// Has the vendor's library work over its GPUs, and gives what it has done by then; nothing where it cannot.
+    /// Runs the vendor's library over its GPUs, and gives the results by the deadline; none where it cannot.
     fn library(&mut self, _work: &LibraryWork, _deadline: Instant) -> Vec<CollectiveRate> {
         Vec::new()
     }
 
-    /// What it brings to a sum by NCCL with other nodes, which reach it over these interfaces; nothing
-    /// where it cannot say by then.
+    /// Its contribution to a sum by NCCL with other nodes, which reach it over these interfaces; none where
+    /// it cannot tell by the deadline.
     fn nccl_part(&mut self, _over: &[String], _deadline: Instant) -> Option<NcclPart> {
         None
     }
 
-    /// Makes what the GPUs of all nodes find each other by, and keeps what waits for them until it is
-    /// asked for the sum.
+    /// Makes the id by which the GPUs of all nodes find each other. It keeps the process that waits for them
+    /// until the sum is requested.
     ///
     /// Errors: in words.
     fn nccl_id(&mut self, _deadline: Instant) -> Result<NcclId, String> {
@@ -293,11 +292,11 @@ pub trait Surroundings: Send {
 
 /// A machine with its GPUs.
 pub struct Node {
-    /// The address by which its provider knows it.
+    /// Its address at the provider.
     pub host: String,
-    /// What its devices are.
+    /// The kind of its devices.
     pub kind: DeviceKind,
-    /// Whether anything it will report is modelled rather than measured.
+    /// Whether any part of its report is modelled rather than measured.
     pub simulated: bool,
     /// The driver's version.
     pub driver: String,
@@ -313,16 +312,16 @@ pub struct Node {
     pub ssh_host_keys: Vec<String>,
     /// Its GPUs, in the driver's order.
     pub devices: Vec<Box<dyn Device>>,
-    /// What else it can tell, where it is no pretended one.
+    /// Its further facts; none for a simulated node.
     pub surroundings: Option<Box<dyn Surroundings>>,
-    /// What kept its GPUs from being opened: then they are not asked for work.
+    /// The reasons why its GPUs could not be opened: then they get no work.
     pub troubles: Vec<Trouble>,
-    /// To which other node of its lease the link of a pretended one is slow.
+    /// The other node of its lease to which a simulated node's link is slow.
     pub slow_link_to: Option<u32>,
 }
 
 impl Node {
-    /// What the node says of itself.
+    /// The node's claims about itself.
     #[must_use]
     pub fn inventory(&self) -> Inventory {
         Inventory {
@@ -336,17 +335,17 @@ impl Node {
         }
     }
 
-    /// From now on no GPU may work beyond this.
+    /// No GPU may work beyond this from now on.
     pub fn set_deadline(&mut self, deadline: Instant) {
         for device in &mut self.devices {
             device.set_deadline(deadline);
         }
     }
 
-    /// Does the same on all GPUs at once, so that no few GPUs can stand in for many.
+    /// Does the same on all GPUs at once, so that a few GPUs cannot stand in for many.
     ///
-    /// Errors: a [`DeviceError`] for each GPU that did not do it, in the driver's order; the others
-    /// have done theirs.
+    /// Errors: a [`DeviceError`] for each GPU that failed, in the driver's order; the others have done
+    /// theirs.
     pub fn on_all<T: Send, S: Send>(
         &mut self,
         state: Vec<S>,
@@ -366,7 +365,7 @@ impl Node {
         }
     }
 
-    /// As [`Self::on_all`], with what each GPU came to, in the driver's order.
+    /// As [`Self::on_all`], with each GPU's result, in the driver's order.
     pub fn on_each<T: Send, S: Send>(
         &mut self,
         state: Vec<S>,

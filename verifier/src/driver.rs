@@ -1,9 +1,9 @@
 //! GPUs behind a driver, each in a process of its own.
 //!
-//! A driver call that hangs cannot be cancelled, a process can be given up: the agent starts itself
-//! once more for each GPU ([`serve()`] is what that process does) and speaks with it over its standard
-//! streams ([`Worker`]), each call under a deadline. Nothing here knows which driver it is; the one
-//! for CUDA is in `cuda`.
+//! A driver call that hangs cannot be cancelled, but a process can be abandoned. So the agent starts itself
+//! once more for each GPU ([`serve()`] is that process's work). It talks to it over its standard streams
+//! ([`Worker`]), each call under a deadline. Nothing here depends on the driver; the one for CUDA is in
+//! `cuda`.
 
 mod node;
 mod patience;
@@ -42,7 +42,7 @@ pub struct Survey {
 /// Why there is nothing to survey.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum NoDriver {
-    /// A library of the driver is not there.
+    /// A library of the driver is missing.
     #[error("this machine has no {0}: the driver of its GPUs is not installed or not visible here")]
     Missing(String),
     /// The GPUs are another vendor's.
@@ -51,17 +51,17 @@ pub enum NoDriver {
     /// The driver is there and does not work.
     #[error("the driver does not start: {what}")]
     Refused {
-        /// What it amounts to.
+        /// The kind of trouble.
         kind: TroubleKind,
-        /// The driver's words.
+        /// The driver's message.
         what: String,
-        /// Whether it says so, too, while it is still being loaded.
+        /// Whether a driver that is still being loaded gives the same error.
         may_come_up: bool,
     },
 }
 
 impl NoDriver {
-    /// What it amounts to for the broker.
+    /// The kind of trouble for the broker.
     #[must_use]
     pub const fn kind(&self) -> TroubleKind {
         match self {
@@ -71,12 +71,12 @@ impl NoDriver {
         }
     }
 
-    /// Whether it is the fabric between the GPUs that is not ready.
+    /// Whether the fabric between the GPUs is not ready.
     fn is_fabric(&self) -> bool {
         self.kind() == TroubleKind::FabricNotReady
     }
 
-    /// Whether it is so, too, on a machine whose driver is still being installed or loaded.
+    /// Whether a machine whose driver is still being installed or loaded shows the same.
     const fn may_come_up(&self) -> bool {
         match self {
             Self::Missing(_) => true,
@@ -85,7 +85,7 @@ impl NoDriver {
         }
     }
 
-    /// The same, with how long it was waited for.
+    /// The same, with the time waited for it.
     fn after(mut self, waited: Duration) -> Self {
         if let Self::Missing(what) | Self::Refused { what, .. } = &mut self
             && !waited.is_zero()
@@ -96,7 +96,7 @@ impl NoDriver {
     }
 }
 
-/// A GPU that was opened, with what is claimed of it.
+/// An opened GPU, with the claims about it.
 pub type Opened = (Box<dyn Device>, GpuClaim);
 
 /// A driver, as the process of one GPU uses it.
@@ -111,10 +111,10 @@ pub trait Driver {
     /// Errors: [`DeviceError`].
     fn open(&mut self, gpu: u32, root: &Path) -> Result<Opened, DeviceError>;
 
-    /// Opens all GPUs at once and measures the links between them, as far as it comes in that time. Each rate
-    /// is told as soon as it is there.
+    /// Opens all GPUs at once and measures the links between them, as many as fit in that time. It reports
+    /// each rate at once.
     ///
-    /// Errors: [`DeviceError`] of the first that did not do its part.
+    /// Errors: [`DeviceError`] of the first GPU that failed.
     fn links(
         &mut self,
         work: &LinkWork,
@@ -122,10 +122,10 @@ pub trait Driver {
         told: &mut dyn FnMut(LinkRates),
     ) -> Result<(), DeviceError>;
 
-    /// Opens all GPUs at once and has the vendor's library work over them for no longer than that; nothing is
-    /// told where the node has none. Each rate is told as soon as it is there.
+    /// Opens all GPUs at once and runs the vendor's library over them until that time; it reports nothing
+    /// where the node lacks the library. It reports each rate at once.
     ///
-    /// Errors: [`DeviceError`] of the first that did not do its part.
+    /// Errors: [`DeviceError`] of the first GPU that failed.
     fn library(
         &mut self,
         work: &LibraryWork,
@@ -133,16 +133,16 @@ pub trait Driver {
         told: &mut dyn FnMut(CollectiveRate),
     ) -> Result<(), DeviceError>;
 
-    /// The version of NCCL, as it numbers it; nothing where the node has none. Touches no GPU.
+    /// The version number of NCCL; none where the node lacks it. Touches no GPU.
     fn nccl_version(&mut self) -> Option<u32>;
 
-    /// Makes what the GPUs of several nodes find each other by, and waits for them from then on.
+    /// Makes the id by which the GPUs of several nodes find each other, and waits for them from then on.
     ///
     /// Errors: [`DeviceError`].
     fn nccl_id(&mut self) -> Result<NcclId, DeviceError>;
 
     /// Opens GPUs and has NCCL sum over them and those of other nodes.
     ///
-    /// Errors: [`DeviceError`] of the first that did not do its part.
+    /// Errors: [`DeviceError`] of the first GPU that failed.
     fn nccl_sum(&mut self, sum: &NcclSum) -> Result<NcclRate, DeviceError>;
 }

@@ -1,7 +1,7 @@
-//! What the broker knows of a node while the conversation goes on, and how answers become it.
+//! The broker's knowledge of a node during the conversation, and how answers are added to it.
 //!
-//! Checking happens here, judging in [`crate::rules`]: evidence says "row 7 is wrong", a rule says
-//! what that means.
+//! Checking happens here, judging in [`crate::rules`]: evidence states "row 7 is wrong", a rule decides its
+//! meaning.
 
 use chrono::{DateTime, Utc};
 use market::attestation::{Finding, FindingCode};
@@ -17,7 +17,7 @@ use crate::jws::{DocumentType, PublicKey};
 use crate::memory::{self, Contents};
 use crate::plain::is_name;
 
-/// Where no more is ordered of a GPU's memory, the broker recomputes the whole tree over it. Units: bytes.
+/// For orders up to this much of a GPU's memory, the broker recomputes the whole tree. Units: bytes.
 const RECOMPUTED_BYTES: u64 = 16 << 20;
 
 /// When one step was answered, by the broker's clock.
@@ -39,7 +39,7 @@ impl StepTime {
     }
 }
 
-/// One GPU's memory as far as it is known.
+/// One GPU's memory, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryEvidence {
     /// Bad words that the agent counted.
@@ -48,48 +48,48 @@ pub struct MemoryEvidence {
     pub lowest_bad_offset: Option<u64>,
     /// The root that the agent committed to.
     pub root: Digest,
-    /// What the broker found wrong with the proof.
+    /// The error that the broker found in the proof.
     pub problem: Option<String>,
-    /// Whether its blocks were not opened, by a node that says what kept the GPU from it.
+    /// Whether its blocks were not opened and the node gives a reason.
     #[serde(default)]
     pub unopened: bool,
 }
 
-/// The signed report as far as it can be trusted.
+/// The signed report, as far as it can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportEvidence {
     /// The hash of the report as sent.
     pub digest: Digest,
-    /// What is wrong with signature or form.
+    /// The error in signature or form.
     pub signature_problem: Option<String>,
     /// Where the report differs from this conversation.
     pub content_problem: Option<String>,
-    /// Whether the report says that something was modelled.
+    /// Whether the report declares that something was modelled.
     pub simulated: bool,
     /// Per GPU, the samples of the copy rate, 1e6 bytes per second.
     pub copy_mb_per_s: Vec<Vec<u64>>,
-    /// What was observed beyond the conversation.
+    /// Observations beyond the conversation.
     pub facts: Option<Box<NodeFacts>>,
-    /// What kept the agent from going on.
+    /// The reasons why the agent could not go on.
     pub troubles: Vec<Trouble>,
 }
 
 impl ReportEvidence {
-    /// Whether it is signed by the committed key; nothing else in it counts otherwise.
+    /// Whether it is signed by the committed key; otherwise nothing else in it counts.
     #[must_use]
     pub const fn is_signed(&self) -> bool {
         self.signature_problem.is_none()
     }
 }
 
-/// What another node of the rental has claimed so far.
+/// Claims of another node of the rental so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sibling {
     /// Its number.
     pub node: u32,
     /// The ids of its GPUs.
     pub uuids: Vec<String>,
-    /// The serial numbers of their boards, as far as it has told.
+    /// The serial numbers of their boards, as far as the node reported them.
     pub serials: Vec<String>,
 }
 
@@ -100,40 +100,40 @@ pub struct Listing {
     pub provider: ProviderId,
     /// The offer.
     pub offer: OfferId,
-    /// Whether it is a machine of other people's, each of whom may say of his own what he likes.
+    /// Whether the provider is a marketplace, whose sellers each describe their own machines.
     #[serde(default)]
     pub of_peers: bool,
 }
 
-/// What was seen of a GPU in another lease.
+/// An earlier sighting of a GPU in another lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
-    /// What it showed.
+    /// The GPU as it showed itself.
     pub gpu: ShownGpu,
-    /// As what it was sold then.
+    /// How it was sold then.
     pub listing: Listing,
-    /// What is known of it since.
+    /// Its standing since.
     pub standing: Standing,
 }
 
-/// What is known of a GPU that was seen in another lease.
+/// The standing of a GPU that was seen in another lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// That lease stands: it is used, or about to be.
+    /// That lease is live: it is used, or about to be.
     InUse,
-    /// Its node failed these checks then, and that is not long ago.
+    /// Its node failed these checks recently.
     Quarantined(Vec<FindingCode>),
     /// That lease is over.
     Before,
 }
 
-/// What a GPU shows of itself, by which it is known again.
+/// A GPU's claims about itself, by which it is recognised later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownGpu {
     /// Its id.
     pub uuid: String,
-    /// The serial number of its board, where the driver tells and no other GPU has it too.
+    /// The serial number of its board, where the driver reports it and no other GPU has the same.
     pub serial: Option<String>,
     /// The name of its kind.
     pub name: String,
@@ -141,54 +141,54 @@ pub struct ShownGpu {
     pub memory_mib: u32,
 }
 
-/// What was seen of a node's GPUs in other leases.
+/// Earlier sightings of a node's GPUs in other leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// As what the node is sold now.
+    /// How the node is sold now.
     pub listing: Listing,
-    /// What was seen, the latest first.
+    /// The sightings, the latest first.
     pub seen: Vec<Sighting>,
 }
 
-/// Everything known so far. What is absent was not answered.
+/// Everything known so far. An absent field was not answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What the node claimed.
+    /// The node's claims.
     pub inventory: Option<Inventory>,
     /// Per GPU, the root over its chain of products.
     pub product_roots: Vec<Digest>,
     /// Per GPU, the checksums of the first product after each iteration.
     pub checksums: Vec<Vec<Word64>>,
-    /// Per GPU, what was found wrong with its products, once they were opened.
+    /// Per GPU, the errors found in its products, once they were opened.
     pub products: Option<Vec<Option<String>>>,
-    /// Per GPU, what was filled.
+    /// Per GPU, its filled memory.
     pub filled: Option<Vec<Filled>>,
     /// Per GPU, the root of the tree over memory under the fresh key.
     #[serde(default)]
     pub memory_roots: Vec<Digest>,
-    /// Per GPU, what memory turned out to be.
+    /// Per GPU, the evidence on its memory.
     pub memory: Option<Vec<MemoryEvidence>>,
     /// The report.
     pub report: Option<ReportEvidence>,
     /// The other nodes of the rental.
     #[serde(default)]
     pub siblings: Vec<Sibling>,
-    /// The ids of the GPUs that were handed over with it; absent where it is not in use.
+    /// The ids of the GPUs that were handed over with it; absent unless the node is in use.
     #[serde(default)]
     pub pinned: Option<Vec<String>>,
-    /// What was seen of its GPUs in other leases; absent where nobody keeps a history.
+    /// Sightings of its GPUs in other leases; absent where nobody keeps a history.
     #[serde(default)]
     pub history: Option<History>,
-    /// Why it is not measured with all others of its gang, where that is so.
+    /// Why it is not measured with all others of its gang, if it is not.
     #[serde(default)]
     pub apart: Option<Finding>,
-    /// The address at which its provider has it, where that is no claim of the agent.
+    /// Its address at the provider, where that does not come from the agent.
     #[serde(default)]
     pub known_at: Option<String>,
     /// When the report came, by the broker's clock; absent before.
     #[serde(default)]
     pub reported_at: Option<DateTime<Utc>>,
-    /// The steps that were answered.
+    /// The steps that the node has answered.
     pub times: Vec<StepTime>,
 }
 
@@ -201,7 +201,7 @@ impl Evidence {
             .map_or(0, |inventory| inventory.gpus.len())
     }
 
-    /// What the order wants of a GPU's memory, as far as that says that so much can be had.
+    /// The order's part of a GPU's memory, limited to the part that can be allocated.
     #[must_use]
     pub fn memory_work(&self, ordered: &MemoryWork, gpu: u32) -> MemoryWork {
         let filled = self.filled.iter().flatten().nth(gpu as usize);
@@ -211,24 +211,24 @@ impl Evidence {
         )
     }
 
-    /// The hash of the kernels that measured, as far as the node signed it.
+    /// The hash of the kernels that measured, if the node signed it.
     #[must_use]
     pub fn kernels(&self) -> Option<Digest> {
         let report = self.report.as_ref().filter(|report| report.is_signed())?;
         report.facts.as_ref()?.kernels
     }
 
-    /// Takes over what step 2 said.
+    /// Adds the answer to step 2.
     pub fn add_roots(&mut self, roots: &Roots) {
         self.inventory = Some(roots.inventory.clone());
         self.product_roots = roots.gpus.iter().map(|gpu| gpu.chain).collect();
         self.checksums = roots.gpus.iter().map(|gpu| gpu.checksums.clone()).collect();
     }
 
-    /// Checks what step 5 opened.
+    /// Checks the openings of step 5.
     ///
-    /// Work: that of [`check_products`] per GPU leased, and the whole memory tree for small orders.
-    /// What a node shows beyond those fails it by its count and is not computed for.
+    /// Work: that of [`check_products`] per leased GPU, and the whole memory tree for small orders. GPUs
+    /// beyond the lease fail the node by their count; nothing is computed for them.
     pub fn add_openings(
         &mut self,
         nonce: &Digest,
@@ -276,7 +276,7 @@ impl Evidence {
         self.memory = Some(memory);
     }
 
-    /// Checks the blocks that step 6 opened, of the GPUs leased.
+    /// Checks the blocks opened in step 6, for the leased GPUs.
     pub fn add_blocks(
         &mut self,
         fill_seed: &Digest,
@@ -308,7 +308,7 @@ impl Evidence {
         }
     }
 
-    /// Checks the signed report against the conversation that it belongs to.
+    /// Checks the signed report against its conversation.
     pub fn add_report(&mut self, jws: &str, commit: &Commit, said: &Said<'_>) {
         let digest = Digest(*blake3::hash(jws.as_bytes()).as_bytes());
         let read = PublicKey::parse(commit.agent_key.as_str())
@@ -418,7 +418,8 @@ impl Evidence {
 /// The longest serial number of a board. Units: bytes.
 const LONGEST_SERIAL: usize = 128;
 
-/// The same facts, in which a serial number that is no name says nothing: kept and compared it would be two.
+/// The same facts without serial numbers that are not valid names: such a number could differ between storage
+/// and comparison.
 pub(crate) fn with_plain_serials(mut facts: Box<NodeFacts>) -> Box<NodeFacts> {
     for gpu in &mut facts.gpus {
         let fits = |serial: &String| serial.len() <= LONGEST_SERIAL && is_name(serial);
@@ -427,13 +428,13 @@ pub(crate) fn with_plain_serials(mut facts: Box<NodeFacts>) -> Box<NodeFacts> {
     facts
 }
 
-/// Whether an agent that could not go on may report before its step: then it says what the steps
-/// that are missing would have said, and nothing to hold that against is known.
+/// Whether an agent that could not go on may report before its step. Its report then includes the data of the
+/// missing steps, and nothing is known to compare that with.
 fn is_early(report: &AgentReport) -> bool {
     !report.troubles.is_empty()
 }
 
-/// What the broker itself said in a conversation.
+/// The broker's own part of a conversation.
 #[derive(Debug, Clone, Copy)]
 pub struct Said<'a> {
     /// Its id.
@@ -446,8 +447,8 @@ pub struct Said<'a> {
     pub may_be_simulated: bool,
 }
 
-/// What is wrong with the tree over a memory, as far as that can be told without opening it. Whether all of it is
-/// made anew follows from what was ordered, and not from how little the node says that it has.
+/// The errors in the tree over a memory that show without opening it. The order decides whether the whole
+/// tree is recomputed, not the amount that the node claims to hold.
 fn wrong_memory(
     fill_seed: &Digest,
     gpu: u32,

@@ -1,10 +1,10 @@
-//! The floors below which a GPU is not what it should be: `data/floors.csv`, versioned.
+//! The least rates of each GPU: `data/floors.csv`, versioned.
 //!
-//! Three references are kept apart: the published figure (identity, and an upper sanity bound),
-//! what a known-good card shows with a given kernel (`expected`), and the floor. A figure that
-//! others measured with other kernels is `provisional`: it is shown beside the measurement, and the
-//! floor stays a loose share of the published figure. Only a row that names its kernel is
-//! `calibrated`; its floor is a share of what that kernel showed.
+//! Three references are kept apart: the published figure (identity, and an upper sanity bound), the rate of a
+//! known-good card with a given kernel (`expected`), and the floor. A figure that others measured with other
+//! kernels is `provisional`: it is shown beside the measurement, and the floor stays a loose share of the
+//! published figure. Only a row that names its kernel is `calibrated`; its floor is a share of that kernel's
+//! rate.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -19,7 +19,7 @@ const CEILING_PERCENT: u64 = 115;
 /// One direction of the link between CPU and GPU of a superchip. Units: 1e6 bytes per second.
 const CHIP_TO_CHIP_MB_PER_S: f64 = 450_000.0;
 
-/// What is measured of a GPU.
+/// A measured rate of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -33,9 +33,9 @@ pub enum Metric {
     HostLink,
     /// Copies from GPU to GPU over the node's switch, one direction.
     GpuLink,
-    /// NCCL's all-reduce as it chooses.
+    /// NCCL's all-reduce with its own choice of algorithm.
     AllreduceNcclDefault,
-    /// NCCL's all-reduce round a ring.
+    /// NCCL's all-reduce with a ring.
     AllreduceNcclRing,
     /// The agent's own ring.
     AllreduceOwnRing,
@@ -44,10 +44,10 @@ pub enum Metric {
     Gemm16Bit,
     /// Products of 8-bit floating-point numbers.
     GemmFp8,
-    /// Memory hashed in the blocks of a slow fill, with the tree over them: what the limit of its proof
-    /// follows from.
+    /// Memory hashed in the blocks of a slow fill, with the tree over them: the basis of the limit of its
+    /// proof.
     MemoryProof,
-    /// Chained exact products with the trees over their rows: what the limit of that step follows from.
+    /// Chained exact products with the trees over their rows: the basis of that step's limit.
     ExactChain,
 }
 
@@ -68,7 +68,7 @@ impl Metric {
         Self::ExactChain,
     ];
 
-    /// The metric of an all-reduce that was done in this way.
+    /// The metric of an all-reduce by this algorithm.
     #[must_use]
     pub const fn of_collective(algorithm: CollectiveAlgorithm) -> Self {
         match algorithm {
@@ -78,7 +78,7 @@ impl Metric {
         }
     }
 
-    /// What is published of it, if anything is. Links count in one direction.
+    /// Its published figure, if any. Links count in one direction.
     ///
     /// Units: 1e6 bytes per second, or 1e9 operations per second.
     #[must_use]
@@ -100,7 +100,7 @@ impl Metric {
                 .or(spec.fp16_tflops_dense)
                 .map(thousands),
             Self::GemmFp8 => spec.fp8_tflops_dense.map(thousands),
-            // They hang on these kernels and on the host.
+            // They depend on these kernels and on the host.
             Self::MemoryProof | Self::ExactChain => None,
         };
         figure.filter(|&figure| figure > 0)
@@ -133,15 +133,15 @@ fn host_link_mb_per_s(spec: &GpuSpec) -> Option<u64> {
     Some((lane * f64::from(spec.pcie_lanes?)).round() as u64)
 }
 
-/// Where a floor comes from.
+/// The basis of a floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Calibration {
-    /// Nobody measured such a card; the floor is a loose share of the published figure.
+    /// Nobody has measured such a card; the floor is a loose share of the published figure.
     None,
     /// Others published a measurement; the floor is still the loose one.
     Provisional,
-    /// This kernel was run on a known-good card.
+    /// This kernel ran on a known-good card.
     Calibrated,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// Of what a floor is a share.
+/// The figure of which a floor is a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum FloorOf {
@@ -168,17 +168,17 @@ enum FloorOf {
 pub struct Floor {
     /// Below this the GPU fails.
     pub floor: u64,
-    /// What a good card shows, as far as known.
+    /// The rate of a good card, if known.
     pub expected: Option<u64>,
-    /// Above this the measurement cannot be believed.
+    /// Above this the measurement is implausible.
     pub ceiling: u64,
-    /// How well founded it is.
+    /// How well founded the floor is.
     pub calibration: Calibration,
 }
 
 impl Floor {
-    /// That of a host link in a slot of PCI Express of the generation before the GPU's own; none where no such
-    /// generation is known.
+    /// The floor of a host link in a slot one PCI Express generation older than the GPU's own; none where no
+    /// such generation is known.
     #[must_use]
     pub fn in_slot(self, generation: u32) -> Option<Self> {
         let share = lane_mb_per_s(generation)? / lane_mb_per_s(generation + 1)?;
@@ -211,7 +211,7 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// The table that this build carries.
+    /// The table in this build.
     #[must_use]
     pub fn current() -> &'static Self {
         // The table is part of the build and a test reads every row.
@@ -222,7 +222,7 @@ impl Floors {
 
     /// Reads a table in the form of `data/floors.csv`.
     ///
-    /// Errors: that of the table's form.
+    /// Errors: an invalid table.
     pub fn read(table: &str) -> Result<Self, csv::Error> {
         let rows: Vec<Row> = csv::Reader::from_reader(table.as_bytes())
             .deserialize()
@@ -235,15 +235,15 @@ impl Floors {
         })
     }
 
-    /// The version with a hash of the table, so that no change goes unseen.
+    /// The version with a hash of the table, so that every change shows.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The floor of a GPU's figure; none where nothing is published that it could be a share of.
+    /// The floor of a GPU's figure; none where no published figure exists for it to be a share of.
     ///
-    /// A row for this kernel comes before one for any kernel, a row for this GPU before one for any.
+    /// A row for this kernel takes precedence over one for any kernel, a row for this GPU over one for any.
     #[must_use]
     pub fn of(&self, gpu: Gpu, metric: Metric, kernel: Option<&Digest>) -> Option<Floor> {
         let kernel = kernel.map(Digest::to_string);
@@ -258,8 +258,8 @@ impl Floors {
         row.floor(gpu)
     }
 
-    /// The floor that was calibrated of a GPU's figure, with whatever kernels; else as [`Self::of`] for
-    /// kernels that nobody knows.
+    /// The calibrated floor of a GPU's figure, for any kernels; otherwise as [`Self::of`] for unknown
+    /// kernels.
     #[must_use]
     pub fn best_of(&self, gpu: Gpu, metric: Metric) -> Option<Floor> {
         let is_calibrated = |row: &&Row| {
@@ -275,7 +275,7 @@ impl Floors {
 }
 
 impl Row {
-    /// What it says of a GPU; none where nothing is published that it could be a share of.
+    /// The row's floor for a GPU; none where no published figure exists for it to be a share of.
     fn floor(&self, gpu: Gpu) -> Option<Floor> {
         let published = self.metric.published(gpu.spec());
         let base = match self.floor_of {
@@ -284,7 +284,7 @@ impl Row {
         };
         let best = published.unwrap_or(0).max(self.expected.unwrap_or(0));
         let floor = base * self.floor_permille / 1_000;
-        // What one card showed beyond that is asked of no other.
+        // One card's rate above the published figure does not raise the floor of others.
         let most = published.map_or(u64::MAX, |published| published * CEILING_PERCENT / 100);
         Some(Floor {
             floor: floor.min(most),

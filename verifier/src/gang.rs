@@ -1,11 +1,11 @@
-//! The nodes of a gang together: the network between them, measured by all at once.
+//! The nodes of a gang together: the network between them, measured by all nodes at once.
 //!
-//! A node that is fine alone may be slow together with one other: a cable, a port of a switch, a
-//! wrong route. The broker's side ([`Gang`]) leads all nodes through the same rounds and judges what
-//! they showed (`judge`); the agent's side ([`take_part()`]) listens, connects and measures
-//! ([`links`]). Copies and sums go over TCP, on the adapters of the fabric where they have addresses:
-//! they tell which pair is slower than its siblings. Where every node has the same NCCL, their GPUs sum
-//! up by that too (`nccl`), two nodes at a time and then all, over whichever way it takes.
+//! A node that works well alone may be slow together with one other: a cable, a port of a switch, a wrong
+//! route. The broker's side ([`Gang`]) leads all nodes through the same rounds and judges their results
+//! (`judge`). The agent's side ([`take_part()`]) listens, connects and measures ([`links`]). Copies and sums
+//! use TCP, on the fabric's adapters where they have addresses: they show which pair is slower than its
+//! siblings. Where every node has the same NCCL, their GPUs also sum by that (`nccl`), two nodes at a time
+//! and then all, over any path it takes.
 
 mod addresses;
 mod apart;
@@ -43,18 +43,18 @@ pub use take_part::{GangError, GangLine, Ways, take_part};
 
 /// How long a node that has nothing to do waits before it calls again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long after its own end a round may still be told: the way to the broker, and a replica that
-/// is away for a moment.
+/// How long after its own end a round may still be reported: for the way to the broker, and a replica that is
+/// unavailable for a moment.
 const GRACE: Duration = Duration::from_secs(60);
-/// The most nodes of a gang that are measured together: all that they showed is one document.
+/// The most nodes of a gang that are measured together: all their results are one document.
 pub const MOST_NODES: usize = 128;
 
 /// How much is measured between the nodes of a gang.
 ///
-/// In simulation as little as tells a slow pair on one machine, and so often that the best is not what
-/// the machine's other work left of it; otherwise enough that a pair at
-/// 400 Gb/s works for some tens of milliseconds on each rail, over as many connections as keep an adapter
-/// busy, and that a round ends in time on a link of 1 Gb/s.
+/// In simulation, only as much as shows a slow pair on one machine, and often enough that the best result is
+/// not limited by the machine's other work. Otherwise enough that a pair at 400 Gb/s works for some tens of
+/// milliseconds on each rail, over as many connections as keep an adapter busy, and that a round ends in time
+/// on a link of 1 Gb/s.
 #[must_use]
 pub const fn work_for(mode: Mode) -> GangWork {
     const MIB: u64 = 1 << 20;
@@ -91,27 +91,27 @@ pub const fn work_for(mode: Mode) -> GangWork {
 /// One node of a gang.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The address by which its provider knows it.
+    /// Its address at the provider.
     pub host: String,
-    /// The key that it committed to; it speaks under it here too.
+    /// The key to which it committed; it signs with it here too.
     pub agent_key: AgentKey,
 }
 
-/// What a node has shown so far.
+/// A node's results so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     rails: Vec<Rail>,
-    /// What its first call said that it brings to a sum by NCCL.
+    /// Its contribution to a sum by NCCL, from its first call.
     #[serde(default)]
     nccl: Option<NcclPart>,
-    /// Per round, from the first; nothing of a round in which it had nothing to do.
+    /// Per round, from the first; none for a round in which it had nothing to do.
     shown: Vec<Option<Shown>>,
-    /// The rounds of which it told what cannot be: that is no other node's doing.
+    /// The rounds for which it reported impossible values: these count against no other node.
     #[serde(default)]
     untrue: Vec<u32>,
 }
 
-/// The broker's memory of a gang that is measured. Pure: no clock, no I/O.
+/// The broker's state of a gang during its measurement. Pure: no clock, no I/O.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gang {
     mode: Mode,
@@ -123,13 +123,13 @@ pub struct Gang {
     gpus_sold: Option<u32>,
     members: Vec<Member>,
     seen: Vec<Seen>,
-    /// Who kept the others waiting for too long.
+    /// The nodes that kept the others waiting too long.
     late: Vec<usize>,
     verdict: Option<Verdict>,
 }
 
 impl Gang {
-    /// A gang about to be measured. `entropy` must be fresh from the operating system.
+    /// A gang before its measurement. `entropy` must be fresh from the operating system.
     ///
     /// Shape: 2 to [`MOST_NODES`] members, numbered in this order; none otherwise.
     #[must_use]
@@ -147,15 +147,15 @@ impl Gang {
         })
     }
 
-    /// The same gang, whose nodes were sold as joined by this.
+    /// The same gang, whose nodes were sold with this fabric.
     #[must_use]
     pub fn sold_as(mut self, internode: Internode) -> Self {
         self.sold_as = internode;
         self
     }
 
-    /// The same gang, whose nodes were sold with so many GPUs each; `None` where they differ, or are sold in
-    /// slices.
+    /// The same gang, whose nodes were sold with this many GPUs each; `None` where they differ, or are sold
+    /// in slices.
     #[must_use]
     pub const fn with_gpus_sold(mut self, gpus: Option<u32>) -> Self {
         self.gpus_sold = gpus;
@@ -169,7 +169,7 @@ impl Gang {
         self
     }
 
-    /// Takes a node's call and says what it does next. A repeated call gets the same answer.
+    /// Handles a node's call and gives its next work. A repeated call gets the same answer.
     ///
     /// Errors: [`CallRefused`].
     pub fn on_call(&mut self, call: &GangCall) -> Result<GangAnswer, CallRefused> {
@@ -183,7 +183,7 @@ impl Gang {
         nccl::check_part(call.nccl)?;
         let now = self.round();
         let seen = &mut self.seen[node];
-        // Those that were measured stay the ones to which it leads the others.
+        // The adapters that were measured stay those to which the broker directs the others.
         if seen.rails.is_empty() {
             seen.nccl = call.nccl;
             seen.rails.clone_from(&call.rails);
@@ -211,21 +211,21 @@ impl Gang {
         Ok(self.next_for(node))
     }
 
-    /// Why what a node showed cannot be: it did not repeat as often as it was to, for the least of all decides
-    /// what is known of the whole gang, or its sums took longer than all of them may.
+    /// Why a node's result is impossible: too few repeats, although the least of all nodes limits the result
+    /// of the whole gang, or sums that took longer than all of them may.
     fn untrue(&self, shown: &Shown) -> Option<String> {
         let most_us = self.stage_limit().as_micros();
         match shown {
             Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. }
                 if repeats_us.iter().map(|us| u128::from(*us)).sum::<u128>() > most_us =>
             {
-                Some("it tells of sums that took longer than their whole round may".to_owned())
+                Some("it reports sums that took longer than their whole round may".to_owned())
             }
             Shown::Ring { repeats_us, .. }
                 if repeats_us.len() != self.work.ring_repeats as usize =>
             {
                 let (done, asked) = (repeats_us.len(), self.work.ring_repeats);
-                Some(format!("it tells of {done} sums of {asked}"))
+                Some(format!("it reports {done} of {asked} sums"))
             }
             _ => None,
         }
@@ -243,7 +243,7 @@ impl Gang {
         self.verdict
     }
 
-    /// How far it is: 0 while nodes are missing, then one more with each round.
+    /// Its progress: 0 while nodes are missing, then one more with each round.
     #[must_use]
     pub fn stage(&self) -> u32 {
         self.round().map_or(0, |round| round + 1)
@@ -255,7 +255,7 @@ impl Gang {
         Duration::from_millis(self.work.round_ms).saturating_add(GRACE)
     }
 
-    /// Ends it, because a stage took too long: whoever was waited for is late. Never a pass.
+    /// Ends it, because a stage took too long: the nodes that were waited for are late. Never a pass.
     pub fn give_up(&mut self) -> Verdict {
         if let Some(verdict) = self.verdict {
             return verdict;
@@ -275,21 +275,21 @@ impl Gang {
         verdict
     }
 
-    /// What was found; of a gang that is not through, what is known.
+    /// The findings; for an unfinished gang, those known so far.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let judged = judge::judged(self).into_iter();
         judged.map(|judged| judged.finding).collect()
     }
 
-    /// What was found, as it counts for one node: what others are to blame for is only noted.
+    /// The findings, as they count for one node: faults of other nodes are only noted.
     #[must_use]
     pub fn findings_of(&self, node: usize) -> Vec<Finding> {
         let judged = judge::judged(self).into_iter();
         judged.map(|judged| judged.for_node(node)).collect()
     }
 
-    /// The rounds, as far as it is known what the nodes bring.
+    /// The rounds, as far as the nodes' contributions are known.
     fn rounds(&self) -> Rounds {
         let (nccl_pairs, nccl) = self.rounds_of_nccl();
         Rounds {
@@ -310,8 +310,8 @@ impl Gang {
             .filter(|round| *round < self.rounds().count())
     }
 
-    /// With an odd number of nodes one has nothing to do in each round of pairs, and what NCCL needs is made
-    /// by one alone.
+    /// With an odd number of nodes one has nothing to do in each round of pairs, and one node alone makes the
+    /// id for NCCL.
     fn pass_over_idle(&mut self) {
         while let Some(round) = self.round() {
             let idle = |node: &usize| {
@@ -332,7 +332,7 @@ impl Gang {
         }
     }
 
-    /// The pair in which a node is in a round of pairs.
+    /// A node's pair in a round of pairs.
     fn pair_of(&self, node: usize, round: u32) -> Option<(usize, usize)> {
         let pairs = pairs_of_round(self.members.len(), round);
         pairs.into_iter().find(|(a, b)| *a == node || *b == node)
@@ -373,7 +373,8 @@ impl Gang {
         }
     }
 
-    /// A secret of a round, of these two nodes alone where there are two: no third can speak for one of them.
+    /// A secret of a round; for a pair, only its two nodes get it, so that no third node can impersonate one
+    /// of them.
     fn secret_of(&self, round: u32, ends: Option<(usize, usize)>) -> Digest {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret.0);
         hasher.update(&round.to_le_bytes());

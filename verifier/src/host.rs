@@ -1,9 +1,9 @@
-//! What a node's system says beside the driver: GPUs, host, network adapters, SSH host keys.
+//! The facts from a node's system, apart from the driver: GPUs, host, network adapters, SSH host keys.
 //!
-//! All of it are claims of a machine that its owner controls. They are read from the kernel's files
-//! and not from the driver's libraries, so that rules can hold the two against each other. The host
-//! keys are worth as much as the conversation that carries them: it runs under the one-time
-//! credential of the lease, and the report that repeats them is signed.
+//! All of them are claims of a machine that its owner controls. They are read from the kernel's files and not
+//! from the driver's libraries, so that rules can compare the two. The host keys are worth as much as the
+//! conversation that carries them: it runs under the one-time credential of the lease, and the report that
+//! repeats them is signed.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub const SSH_FOLDER: &str = "etc/ssh";
 /// Where Linux lists its adapters for RDMA, under the root.
 pub const RDMA_FOLDER: &str = "sys/class/infiniband";
 
-/// Characters of a machine's name that are told.
+/// The most characters of a machine's name in a report.
 const LONGEST_NAME: usize = 64;
 
 /// The public host keys in this folder, without their comments, in the order of their files; none
@@ -51,7 +51,7 @@ pub fn nics(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What the system of this machine says, whose files are under a root.
+/// The facts from the system of this machine, whose files are under a root.
 #[must_use]
 pub fn facts(root: &Path) -> HostFacts {
     HostFacts {
@@ -62,7 +62,7 @@ pub fn facts(root: &Path) -> HostFacts {
     }
 }
 
-/// What the files under a root say of GPUs and ports.
+/// The files under a root, on GPUs and ports.
 #[must_use]
 pub fn facts_under(root: &Path) -> HostFacts {
     HostFacts {
@@ -79,7 +79,8 @@ pub fn facts_under(root: &Path) -> HostFacts {
     }
 }
 
-/// Whether the processors are run by a hypervisor. Those of x86 say so themselves, Xen also in the kernel's tree.
+/// Whether a hypervisor runs the processors. Those of x86 report it themselves, Xen also in the kernel's
+/// tree.
 fn hypervisor(root: &Path) -> Option<bool> {
     let processors = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let flags = processors.lines().find(|line| line.starts_with("flags"));
@@ -89,7 +90,7 @@ fn hypervisor(root: &Path) -> Option<bool> {
     }
 }
 
-/// Maker and name of the machine, as its firmware says them.
+/// Maker and name of the machine, as its firmware reports them.
 fn machine(root: &Path) -> Option<String> {
     let words = ["sys_vendor", "product_name"]
         .map(|file| fs::read_to_string(root.join("sys/class/dmi/id").join(file)));
@@ -113,7 +114,7 @@ pub fn vcpus() -> Option<u32> {
     u32::try_from(count.get()).ok()
 }
 
-/// Host memory, GiB, rounded to the nearest: the kernel keeps some of what is built in.
+/// Host memory, GiB, rounded to the nearest: the kernel reserves some of the installed memory.
 #[must_use]
 pub fn memory_gib(root: &Path) -> Option<u32> {
     memory_of(&fs::read_to_string(root.join("proc/meminfo")).ok()?)
@@ -127,7 +128,7 @@ fn memory_of(meminfo: &str) -> Option<u32> {
     u32::try_from((kib + (1 << 19)) >> 20).ok()
 }
 
-/// The driver's version as its part in the kernel says it.
+/// The version of the driver's kernel module.
 #[must_use]
 pub fn kernel_driver_version(root: &Path) -> Option<String> {
     driver_version_of(&fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?)
@@ -142,8 +143,8 @@ fn driver_version_of(text: &str) -> Option<String> {
     line.split_whitespace().find(is_version).map(str::to_owned)
 }
 
-/// The processors that are nearest to a device of the PCI bus, as the management library writes its place
-/// (`00000000:01:00.0`); none where the system does not say.
+/// The processors nearest to a device of the PCI bus, whose address is as the management library writes it
+/// (`00000000:01:00.0`); none where the system does not report them.
 #[must_use]
 pub fn cpus_near(root: &Path, bus_id: &str) -> Vec<usize> {
     // The system writes the domain in four digits.
@@ -196,7 +197,7 @@ fn pci_ids(folder: &Path) -> Option<Vec<String>> {
     (!ids.is_empty()).then_some(ids)
 }
 
-/// The ports of all adapters for RDMA; none where there is no such adapter to be seen.
+/// The ports of all adapters for RDMA; none where no such adapter is visible.
 fn ports(folder: &Path) -> Option<Vec<PortFacts>> {
     let mut ports = Vec::new();
     for nic in nics(folder) {
@@ -216,8 +217,8 @@ fn ports(folder: &Path) -> Option<Vec<PortFacts>> {
     (!ports.is_empty()).then_some(ports)
 }
 
-/// Notes of each port how often it went down since an earlier reading, and what it no longer is: one that is
-/// down now, or gone, went down whatever its counter says.
+/// Records how often each port went down since an earlier reading. A port that is down now, or gone, went
+/// down at least once, regardless of its counter.
 pub fn note_downs(earlier: &mut HostFacts, now: &HostFacts) {
     let later = now.ports.as_deref().unwrap_or_default();
     for port in earlier.ports.iter_mut().flatten() {
@@ -233,7 +234,7 @@ pub fn note_downs(earlier: &mut HostFacts, now: &HostFacts) {
     }
 }
 
-/// The names of what lies in a folder, sorted; none where it cannot be read.
+/// The names in a folder, sorted; none where it cannot be read.
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries

@@ -1,6 +1,6 @@
-//! The way to a broker over HTTP: one call a step, tried again while that helps.
+//! The connection to a broker over HTTP: one call a step, retried while a retry can help.
 //!
-//! Where the broker is and by which token the agent speaks is in [`crate::address`].
+//! The broker's address and the agent's token are in [`crate::address`].
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,24 @@ use crate::address::{BrokerUrl, Token};
 use crate::agent::{Transport, TransportError};
 use crate::gang::{GangError, GangLine};
 
-/// The head of a request in which an agent says under which key it speaks, before its message is read.
+/// The request header with the agent's key, which the broker reads before the message.
 pub const KEY_HEADER: &str = "agent-key";
-/// The head in which it says what its message comes to ([`digest_of`]): one that is refused because many come
-/// at once counts from when it came first, and no other does.
+/// The header with the digest of the message ([`digest_of`]). A message that is refused because of too many
+/// at once counts from its first arrival; no other does.
 pub const DIGEST_HEADER: &str = "message-digest";
 
-/// What a message comes to.
+/// The digest of a message.
 #[must_use]
 pub fn digest_of(message: &[u8]) -> Digest {
     Digest(*blake3::hash(message).as_bytes())
 }
 
-/// The code of a refusal that asks to come again: the broker does not know the node yet.
+/// The code of a refusal to be retried: the broker does not know the node yet.
 const NOT_READY: &str = "lease_not_ready";
-/// The code of a refusal that asks to come again: other nodes of the lease have not enrolled yet.
+/// The code of a refusal to be retried: other nodes of the lease have not enrolled yet.
 const SIBLINGS_NOT_READY: &str = "siblings_not_ready";
 const INTERRUPTED: &str = "verification_interrupted";
-/// A look at a node in use comes too soon after the one before: later than an agent would wait for.
+/// A re-check comes too soon after the one before: the next is due later than an agent would wait.
 const TOO_MANY_RECHECKS: &str = "too_many_rechecks";
 /// The longest answer that is read. Units: bytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
@@ -37,11 +37,11 @@ const LONGEST_ANSWER: u64 = 4 << 20;
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How long a node waits for its siblings before it asks again, where the broker does not say that. All begin
-/// when the last one is there, so that it may not be much.
+/// How long a node waits for its siblings before it asks again, by default. All begin when the last one has
+/// enrolled, so it must be short.
 const SIBLINGS_WAIT: Duration = Duration::from_secs(1);
-/// How long such a question may take: nothing is computed for it, and one that is lost must not cost the time of
-/// the work that has begun by then.
+/// How long such a call may take. Nothing is computed for it, and a lost call must not use up the time of the
+/// work that has begun by then.
 const SIBLINGS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A broker reached over HTTP.
@@ -50,7 +50,7 @@ pub struct HttpBroker {
     url: BrokerUrl,
     verification_id: VerificationId,
     token: Token,
-    /// The key under which the agent speaks, once it has said so: the broker is told before each message.
+    /// The agent's key, once it has sent it: the broker gets it before each message.
     agent_key: Option<AgentKey>,
     patience: Duration,
     pause: Box<dyn FnMut(Duration)>,
@@ -58,7 +58,7 @@ pub struct HttpBroker {
 
 /// How one attempt ended.
 enum Attempt {
-    /// The conversation must begin anew.
+    /// The conversation must begin again.
     Interrupted,
     Answered(String),
     Refused {
@@ -69,7 +69,7 @@ enum Attempt {
         why: String,
         after: Option<Duration>,
     },
-    /// The node has enrolled, and is to ask again until the others have.
+    /// The node has enrolled, and must ask again until the others have.
     Enrolled {
         after: Duration,
     },
@@ -82,7 +82,7 @@ enum NoAnswer {
     GaveUp { last: String },
 }
 
-/// The parts of a problem document that an agent looks at.
+/// The parts of a problem document that an agent reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Problem {
@@ -92,8 +92,8 @@ struct Problem {
 }
 
 impl HttpBroker {
-    /// A broker at an address. For each step the agent tries again for as long as `patience`
-    /// while the broker is not ready or not reachable.
+    /// A broker at an address. For each step the agent retries for up to `patience` while the broker is not
+    /// ready or not reachable.
     #[must_use]
     pub fn new(
         url: BrokerUrl,
@@ -110,7 +110,7 @@ impl HttpBroker {
         )
     }
 
-    /// As [`Self::new`], with another way to let time pass between attempts.
+    /// As [`Self::new`], with another function to let time pass between attempts.
     #[must_use]
     pub fn with_pause(
         url: BrokerUrl,
@@ -122,7 +122,7 @@ impl HttpBroker {
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .https_only(url.is_encrypted())
-            // A redirected request would carry the token to wherever the redirect says.
+            // A redirected request would carry the token to the redirect's target.
             .max_redirects(0)
             .user_agent(concat!("verifier/", env!("CARGO_PKG_VERSION")));
         if !url.is_encrypted() {
@@ -213,7 +213,7 @@ impl HttpBroker {
 
 impl HttpBroker {
     /// Sends a message until it is answered or refused, or patience ends. A node that waits for its siblings
-    /// needs none: the broker ends that with the verification.
+    /// needs no patience: the broker ends that wait with the verification.
     fn insist(&mut self, path: &str, body: &str) -> Result<String, NoAnswer> {
         let (mut spent, mut wait) = (Duration::ZERO, FIRST_WAIT);
         let (mut timeout, mut longest) = (CALL_TIMEOUT, LONGEST_WAIT);
@@ -233,7 +233,7 @@ impl HttpBroker {
                     continue;
                 }
             };
-            // Nodes of one lease start together; they should not all come back together.
+            // Nodes of one lease start together; they should not all retry together.
             let jittered = wait.mul_f64(rand::random_range(0.5..1.0));
             let pause = after.map_or(jittered, |after| after.max(jittered));
             spent += began.elapsed() + pause;

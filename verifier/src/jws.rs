@@ -1,7 +1,7 @@
 //! Compact JWS with Ed25519 (RFC 7515, RFC 8037) over canonical JSON.
 //!
-//! One algorithm, a closed header and a canonical payload: nothing is left for a signer to
-//! choose or for a reader to guess.
+//! One algorithm, a closed header and a canonical payload: a signer has nothing to choose, a reader nothing
+//! to guess.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum JwsError {
     /// Not three parts of base64url, or too long.
     #[error("this is no compact JWS")]
     Form,
-    /// The header is not the one that belongs here.
+    /// The header is not the expected one.
     #[error("the header of the signed document is not the expected one: {0}")]
     Header(&'static str),
     /// The key is no Ed25519 public key.
@@ -33,10 +33,10 @@ pub enum JwsError {
     /// The signature is not by this key over this text.
     #[error("the signature does not belong to this key and text")]
     Signature,
-    /// The payload has not the expected form.
-    #[error("the payload of the signed document has not the expected form")]
+    /// The payload does not have the expected form.
+    #[error("the payload of the signed document does not have the expected form")]
     Payload(#[from] serde_json::Error),
-    /// The payload is not written in the canonical way.
+    /// The payload is not in canonical form.
     #[error("the payload of the signed document is not canonical JSON")]
     NotCanonical,
     /// A document to sign has no canonical form.
@@ -49,9 +49,9 @@ pub enum JwsError {
 #[serde(deny_unknown_fields)]
 pub struct Header {
     alg: Algorithm,
-    /// What is signed.
+    /// The type of the signed document.
     pub typ: DocumentType,
-    /// The conversation that the document is about.
+    /// The conversation to which the document belongs.
     pub verification_id: VerificationId,
     /// The nonce of that conversation.
     pub nonce: Option<Digest>,
@@ -66,7 +66,7 @@ enum Algorithm {
     EdDsa,
 }
 
-/// What a signed document is, so that none can stand in for another.
+/// The type of a signed document, so that none can stand in for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DocumentType {
     /// An agent's report.
@@ -75,7 +75,7 @@ pub enum DocumentType {
     /// The broker's attestation of a real node.
     #[serde(rename = "attestation+jws")]
     Attestation,
-    /// The broker's attestation of a pretended node.
+    /// The broker's attestation of a simulated node.
     #[serde(rename = "simulated-attestation+jws")]
     SimulatedAttestation,
 }
@@ -139,7 +139,7 @@ pub struct PublicKey(VerifyingKey);
 impl PublicKey {
     /// The key of these 32 bytes.
     ///
-    /// Errors: [`JwsError::Key`] when they are no point of the curve, or one of small order.
+    /// Errors: [`JwsError::Key`] when they are not a point of the curve, or one of small order.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, JwsError> {
         VerifyingKey::from_bytes(bytes)
             .ok()
@@ -156,7 +156,7 @@ impl PublicKey {
         Self::from_bytes(&bytes.try_into().map_err(|_| JwsError::Key)?)
     }
 
-    /// The key as it travels: base64url, as the `x` of a JWK.
+    /// The key in its transmitted form: base64url, as the `x` of a JWK.
     #[must_use]
     pub fn to_base64url(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.0.as_bytes())
@@ -171,8 +171,7 @@ impl PublicKey {
 
     /// Checks a document's signature, header type and form, and reads it.
     ///
-    /// Errors: [`JwsError`] says what is wrong; nothing of the payload is looked at before the
-    /// signature holds.
+    /// Errors: [`JwsError`] gives the reason; the payload is read only after the signature has been verified.
     pub fn verify<T: DeserializeOwned + Serialize>(
         &self,
         jws: &str,

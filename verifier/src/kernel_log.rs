@@ -1,7 +1,7 @@
 //! The errors (XID) that NVIDIA's driver wrote into the kernel's log since the machine started.
 //!
-//! As far back as the kernel keeps it, and of all GPUs that it has: a container may see the log of the
-//! whole machine, or none. Whose they are is found by where a GPU is on the bus.
+//! As far back as the kernel keeps them, and of all GPUs that it has: a container may see the log of the
+//! whole machine, or none. The bus address tells which GPU an error belongs to.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
@@ -14,32 +14,32 @@ use nix::libc;
 
 /// The kernel's log, within the machine's root: each reading gives one record.
 const LOG: &str = "dev/kmsg";
-/// More than any record has: one that does not fit is refused. Units: bytes.
+/// More than the longest record: a longer one is refused. Units: bytes.
 const RECORD: usize = 16 << 10;
-/// The most that is read, and the longest that it may take: kernels keep some hundred KiB, or a few MiB on
-/// large machines.
+/// The most that is read, which also limits the time: kernels keep some hundred KiB, or a few MiB on large
+/// machines.
 const MOST_BYTES: usize = 16 << 20;
 const MOST_TIME: Duration = Duration::from_secs(1);
-/// The most errors that are told.
+/// The most errors in a report.
 const MOST_XIDS: usize = 256;
-/// The error by which the driver says what a GPU needs from now on.
+/// The error with which the driver reports the recovery action that a GPU needs from now on.
 pub const NEEDS: u32 = 154;
-/// Characters of that which are told.
+/// The most characters of that action in a report.
 const MOST_WORDS: usize = 64;
-/// Priorities below this are the kernel's own: programs may write into the log, too.
+/// Priorities below this belong to the kernel: programs may write into the log, too.
 const KERNELS_OWN: u32 = 8;
 
-/// What the log says.
+/// The contents of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// The errors, each of a GPU once, in the order of the log: of what it needs, where that was said last.
+    /// The errors, each of a GPU once, in the order of the log; recovery actions at their last occurrence.
     pub xids: Vec<LoggedXid>,
     /// The number of its last record.
     pub last: u64,
 }
 
-/// The errors in the log of the machine whose files are under a root, of records after that of a number;
-/// none where it cannot be read to its end.
+/// The errors in the log of the machine whose files are under a root, after the record of a number; none
+/// where it cannot be read to its end.
 #[must_use]
 pub fn xids(root: &Path, after: Option<u64>) -> Option<Log> {
     let log = read(&root.join(LOG)).ok()?;
@@ -53,7 +53,7 @@ pub fn xids(root: &Path, after: Option<u64>) -> Option<Log> {
         let Some(error) = error else {
             continue;
         };
-        // Of what a GPU needs, what was said last holds.
+        // Of a GPU's recovery actions, the last one holds.
         let is_said_again = |known: &LoggedXid| error.xid == NEEDS && *known == error;
         found.xids.retain(|known| !is_said_again(known));
         if found.xids.len() < MOST_XIDS && !found.xids.contains(&error) {
@@ -75,7 +75,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
             Ok(bytes) => log.extend_from_slice(&record[..bytes]),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => return Ok(log),
-                // Records that were overwritten before they were read: it goes on after them.
+                // Records that were overwritten before they were read: reading goes on after them.
                 ErrorKind::BrokenPipe | ErrorKind::Interrupted => {}
                 _ => return Err(error),
             },

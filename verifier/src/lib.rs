@@ -1,11 +1,11 @@
 //! The GPU agent and the rules by which its answers are checked.
 //!
 //! Three parts share this crate: the agent on the node ([`agent`], [`probe`], [`device`], [`driver`],
-//! [`mod@reference`]), the broker's side ([`challenge`], [`evidence`], [`rules`], [`attest`]), and what both
-//! sign and send ([`canonical`], [`jws`], [`transcript`]). What both compute is the crate [`proof`]: [`prf`],
-//! [`gemm`], [`tensor`], [`memory`], [`merkle`], [`field`]. The words of the conversation
-//! are in `market::verification`. Storing sessions, tokens and signing keys, and HTTP on the
-//! broker's side, is the broker's.
+//! [`mod@reference`]), the broker's side ([`challenge`], [`evidence`], [`rules`], [`attest`]), and the
+//! formats that both sign and send ([`canonical`], [`jws`], [`transcript`]). The computations of both sides
+//! are the crate [`proof`]: [`prf`], [`gemm`], [`tensor`], [`memory`], [`merkle`], [`field`]. The vocabulary
+//! of the conversation is in `market::verification`. The broker stores sessions, tokens and signing keys, and
+//! serves HTTP.
 
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 #![cfg_attr(feature = "cuda", deny(unsafe_code))]

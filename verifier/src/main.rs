@@ -1,4 +1,4 @@
-//! The agent's own binary: `verifier run`, and what goes with it.
+//! The agent's own binary: `verifier run`, and its related commands.
 
 #![forbid(unsafe_code)]
 
@@ -30,17 +30,17 @@ enum Command {
     GpuWorker,
 }
 
-/// Exit status of a process that panicked, as Rust has it.
+/// The exit status of a Rust process that panicked.
 #[cfg(feature = "cuda")]
 const CRASHED: i32 = 101;
 
-/// Has the process of a GPU say why it panics, and end at once: cudarc panics where an old driver has
-/// not the symbol that is called, and nothing that this process holds outlives it.
+/// Has the process of a GPU report why it panics, and end at once. cudarc panics where an old driver lacks
+/// the called symbol, and no resource of this process outlives it.
 #[cfg(feature = "cuda")]
 fn tell_of_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let why = panic.payload_as_str().unwrap_or("it does not say why");
-        // The agent finds the end of the process where it does not get the words.
+        let why = panic.payload_as_str().unwrap_or("it gives no reason");
+        // Where the agent does not get the message, it sees the end of the process.
         let _ = verifier::driver::say_last_words(why, &mut std::io::stdout());
         std::process::exit(CRASHED);
     }));

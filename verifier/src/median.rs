@@ -1,12 +1,13 @@
-//! The middle of what was measured. Of an even number it is always one that was measured, never between two.
+//! The median of measurements. For an even number it is always one of the measurements, never a value between
+//! two.
 
-/// The middle, the upper one of two, so that a single slow one of two is seen; none of nothing.
+/// The upper median, so that a single slow measurement of two is seen; none of an empty list.
 #[must_use]
 pub fn upper(measured: &[u64]) -> Option<u64> {
     sorted(measured).get(measured.len() / 2).copied()
 }
 
-/// The middle, the lower one of two; none of nothing.
+/// The lower median; none of an empty list.
 #[must_use]
 pub fn lower(measured: &[u64]) -> Option<u64> {
     let at = measured.len().checked_sub(1)? / 2;

@@ -1,4 +1,4 @@
-//! The list of work for one node: how much at which level, and what an agent accepts to do.
+//! The list of work for one node: the amounts at each level, and the limits that an agent accepts.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::deadlines::{self, DEEP_PATTERNS, PRODUCT_ROWS};
 
-/// Whether real machines are verified, or pretended ones may be.
+/// Whether real machines are verified, or simulated ones may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Only real hardware; a reference device is refused.
     Real,
-    /// Everything that comes out is marked as simulated.
+    /// All results are marked as simulated.
     Simulation,
 }
 
@@ -27,17 +27,17 @@ pub enum Mode {
 pub struct BadOrder(&'static str);
 
 const MIB: u64 = 1 << 20;
-/// The most GPUs of a node: what more of them open does not fit into one message.
+/// The most GPUs of a node: openings of more do not fit into one message.
 pub const MOST_GPUS: u32 = 32;
 /// The oldest GPUs that the agent has kernels for, by the first number of their compute capability.
 const OLDEST_MAJOR: u32 = 7;
 /// The sum of k products of entries in [-8, 8] stays below 2^24 up to here.
 const LARGEST_INNER: u32 = 262_143;
 
-/// What a node with so many of a GPU should be.
+/// The expected properties of a node with this many of a GPU.
 ///
-/// Where no driver's figure of the memory is known, the marketed gigabytes are taken as decimal,
-/// which is less than any driver shows.
+/// Where no driver's figure of the memory is known, the marketed gigabytes count as decimal, which is less
+/// than any driver shows.
 #[must_use]
 pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
     let spec = gpu.spec();
@@ -56,16 +56,16 @@ pub fn expected_node(gpu: Gpu, gpus: u32) -> ExpectedNode {
     }
 }
 
-/// Whether there is an agent that drives a kind of GPU: what has none can never be verified.
+/// Whether an agent exists for a kind of GPU: a kind without one can never be verified.
 #[must_use]
 pub fn is_drivable(gpu: Gpu) -> bool {
     undrivable(gpu).is_none()
 }
 
-/// Why no agent drives a kind of GPU, in words; none where one does.
+/// Why no agent supports a kind of GPU, in words; none where one does.
 ///
-/// The agent is built for hosts of x86-64, and its kernels begin with compute capability 7.0. GPUs with a link
-/// from chip to chip sit beside an Arm processor, as others do that come with such a host alone.
+/// The agent is built for hosts of x86-64, and its kernels begin with compute capability 7.0. GPUs with a
+/// chip-to-chip link have an Arm host, as do some others.
 #[must_use]
 pub fn undrivable(gpu: Gpu) -> Option<&'static str> {
     let spec = gpu.spec();
@@ -115,10 +115,10 @@ pub fn order_for(
     }
 }
 
-/// What a re-check fills of each GPU: a tenant has the rest. Units: bytes.
+/// The memory that a re-check fills on each GPU: a tenant has the rest. Units: bytes.
 const RECHECKED_BYTES: u64 = MIB;
 
-/// The list of work for a node that is in use: seconds beside what runs on it.
+/// The list of work for a node in use: seconds beside its tenant's work.
 #[must_use]
 pub fn order_for_recheck(expected: ExpectedNode, node_index: u32, mode: Mode) -> VerificationOrder {
     let quick = order_for(expected, node_index, Level::Quick, mode);
@@ -139,8 +139,8 @@ pub fn order_for_recheck(expected: ExpectedNode, node_index: u32, mode: Mode) ->
     }
 }
 
-/// The passes over memory. What is proved at the end is dear to make anew where that is worth it: a pretended
-/// node has nothing to hide, and a quick look no time.
+/// The passes over memory. The proved contents are expensive to recompute where that is worth it: a simulated
+/// node has nothing to hide, and a quick check has no time.
 fn passes(level: Level, mode: Mode) -> Vec<Pattern> {
     let last = match (level, mode) {
         (Level::Standard | Level::Deep, Mode::Real) => Pattern::Slow,
@@ -164,12 +164,12 @@ fn passes(level: Level, mode: Mode) -> Vec<Pattern> {
 fn iterations(level: Level) -> u32 {
     match level {
         Level::Quick => 3,
-        // Whoever only repeats what came out first would win the time of more.
+        // A node that only repeats its first result would gain the time of the other repeats.
         Level::Standard | Level::Deep => 10,
     }
 }
 
-/// How many products a pretended node chains.
+/// How many products a simulated node chains.
 const SIMULATED_LINKS: u32 = 4;
 
 fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
@@ -192,11 +192,11 @@ fn simulated_work(level: Level) -> (MemoryWork, GemmWork) {
     )
 }
 
-/// How large the blocks of a slow fill are. Units: bytes.
+/// The size of a slow fill's blocks. Units: bytes.
 pub(crate) const SLOW_BLOCK: u32 = 16 << 10;
 
-/// How large the blocks of a real order are. What is not held is found by how many are opened, not by their
-/// size, and the broker makes each anew, which the slow fill makes dear.
+/// The size of a real order's blocks. The number of opened blocks, not their size, finds missing memory. The
+/// broker recomputes each of them, which the slow fill makes expensive.
 fn block_bytes(passes: &[Pattern]) -> u32 {
     match passes.last() {
         Some(Pattern::Slow) => SLOW_BLOCK,
@@ -204,8 +204,8 @@ fn block_bytes(passes: &[Pattern]) -> u32 {
     }
 }
 
-/// How many rows of each GPU's product are opened. Of eight, half a product that was left out shows in all
-/// but one of 256 GPUs; what more GPUs open of as many does not fit into one message (8 MiB).
+/// How many rows of each GPU's product are opened. With eight rows, an omitted half of a product shows on
+/// all but one of 256 GPUs. As many rows of more GPUs do not fit into one message (8 MiB).
 const fn opened_rows(expected: &ExpectedNode) -> u32 {
     match expected.gpus {
         ..=8 => 8,
@@ -240,7 +240,7 @@ fn real_work(expected: &ExpectedNode, level: Level) -> (MemoryWork, GemmWork) {
     )
 }
 
-/// Checks that an order belongs to a mode: what is real is never ordered as simulation, or reverse.
+/// Checks that an order belongs to a mode: a real order is never sent as simulation, or the reverse.
 ///
 /// Errors: [`BadOrder`].
 pub fn check_mode(order: &VerificationOrder, mode: Mode) -> Result<(), BadOrder> {
@@ -291,7 +291,7 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
         (passes.len() <= 64, "at most 64 passes"),
         (
             *repeated_ms <= 86_400_000,
-            "passes are gone through for a day at most",
+            "passes are repeated for a day at most",
         ),
         (
             (1..=1_024).contains(opened_blocks),
@@ -329,7 +329,7 @@ pub fn check_order(order: &VerificationOrder) -> Result<(), BadOrder> {
     }
 }
 
-/// Whether each rate that is promised is one.
+/// Whether each promised rate is valid.
 fn is_a_promise(storage: StoragePromise) -> bool {
     let rates = [storage.read_bytes_per_s, storage.write_bytes_per_s];
     let is_rate = |rate: u64| (1_000_000..=1_000_000_000_000).contains(&rate);

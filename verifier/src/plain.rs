@@ -1,39 +1,39 @@
 //! Which characters of a node's text are stored and shown.
 
-/// The longest text of a node that a note carries. Units: characters.
+/// The longest text of a node in a note. Units: characters.
 const LONGEST: usize = 160;
 
-/// Text of a node as a note may carry it: short, and without characters that control or are unseen.
+/// Text of a node for a note: short, and without control or invisible characters.
 pub(crate) fn plain(text: &str) -> String {
     shortened(text, LONGEST)
 }
 
-/// Text of a node without characters that control or are unseen and without spaces around it, and so many characters
-/// of that at most.
+/// Text of a node without control or invisible characters and without spaces around it, cut to this many
+/// characters.
 #[must_use]
 pub fn shortened(text: &str, longest: usize) -> String {
     let plain: String = text.chars().filter(|c| is_plain(*c)).collect();
     plain.trim().chars().take(longest).collect()
 }
 
-/// Whether a text names something, as an id, a product or an address does: of letters, figures and signs of ASCII
-/// and spaces, so that two that look the same are the same, and without the mark by which notes quote it.
+/// Whether a text is a valid name, as an id, a product or an address: ASCII letters, digits, punctuation and
+/// spaces, so that two that look the same are the same, and without the quotation mark of notes.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let fits = |c: char| (c == ' ' || c.is_ascii_graphic()) && c != '`';
     text.chars().all(fits)
 }
 
-/// Whether a text can be the name of a host or of an adapter, which stands in the sentences of other nodes'
-/// documents and must not be one.
+/// Whether a text can be the name of a host or of an adapter. It stands in the sentences of other nodes'
+/// documents and must not be a sentence itself.
 #[must_use]
 pub fn is_one_word(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._:-%@[]".contains(c);
     text.chars().all(fits)
 }
 
-/// Whether a character may stand in text that is shown: none that controls a terminal, and none that is unseen
-/// but turns round or divides what stands beside it, or is shown as nothing.
+/// Whether a character may stand in displayed text. Not allowed are terminal control characters, and
+/// invisible characters that reverse or split the text beside them, or show as nothing.
 ///
 /// Source: Unicode 16, the general categories Cc, Cf, Zl and Zp, and the property `Default_Ignorable_Code_Point`.
 #[must_use]

@@ -1,29 +1,29 @@
-//! Libraries that the loader puts before a program's own, into every program: by its variables, or by its file.
+//! Libraries that the loader puts before a program's own, in every program: by its variables, or by its file.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The variables by which the loader is told of libraries to load first, and of those that watch it.
+/// The variables that name libraries for the loader to load first, and libraries that audit it.
 /// Source: ld.so(8).
 const VARIABLES: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
-/// The file by which it is told for all programs of a system, under the root, and of this process's own.
+/// The file that names them for all programs of a system, under the root, and for this process's own.
 const FILE: &str = "etc/ld.so.preload";
-/// What this process was started with, under the root: a library that is loaded first can take itself out of
-/// the environment, and this stays.
+/// The environment with which this process was started, under the root: a library that is loaded first can
+/// remove itself from the current environment, but not from this file.
 const STARTED_WITH: &str = "proc/self/environ";
-/// The most libraries that are told, and the most characters of each.
+/// The most libraries in a report, and the most characters of each.
 const MOST: usize = 64;
 const LONGEST: usize = 256;
 
-/// The libraries, as they are named: each once, and whatever is no text made readable.
+/// The libraries, by their names: each once, with invalid text made readable.
 #[must_use]
 pub fn libraries(root: &Path) -> Vec<String> {
     let now = VARIABLES.map(|name| std::env::var_os(name).unwrap_or_default());
     let file = |name: &str| fs::read(root.join(name)).unwrap_or_default();
     let started_with = file(STARTED_WITH);
     let values = now.iter().map(|value| value.as_bytes());
-    // In a container that shows its host's files elsewhere, its own file is what its programs obey.
+    // In a container that shows its host's files elsewhere, its own file applies to its programs.
     let (of_file, own) = (file(FILE), fs::read(Path::new("/").join(FILE)));
     let own = own.unwrap_or_default();
     let told = values
@@ -39,7 +39,7 @@ pub fn libraries(root: &Path) -> Vec<String> {
     all
 }
 
-/// What the variables are set to among `NAME=value`, each ended by a zero.
+/// The values of the variables among `NAME=value`, each ended by a zero.
 fn set(environment: &[u8]) -> impl Iterator<Item = &[u8]> {
     let is_named = |entry: &[u8]| {
         let at = entry.iter().position(|byte| *byte == b'=')?;

@@ -1,8 +1,8 @@
-//! What a good node of a kind shows: the model behind pretended nodes.
+//! The results of a good node of a kind: the model behind simulated nodes.
 //!
-//! Figures are those that others measured where there are any (`data/floors.csv`), else a usual
-//! share of what is published; they scatter as published runs of good cards do. A reference device
-//! reports them marked as simulated; tests break them on purpose, class by class.
+//! Figures are measurements of others where there are any (`data/floors.csv`), otherwise a usual share of the
+//! published rate. They vary as published runs of good cards do. A reference device reports them marked as
+//! simulated; tests break them on purpose, class by class.
 
 use market::fabric::Internode;
 use market::gpu::{Gpu, GpuVendor};
@@ -19,12 +19,12 @@ use crate::tensor::Format;
 /// How much runs of one good card differ, as a share. Published runs of one kind lie within 4 %.
 const SCATTER: f64 = 0.01;
 
-/// Numbers that follow from a seed and nothing else, on every machine and in every version.
+/// Random numbers that depend on a seed only, on every machine and in every version.
 #[derive(Debug)]
 pub struct Dice(blake3::OutputReader);
 
 impl Dice {
-    /// Dice for a seed.
+    /// A generator for a seed.
     #[must_use]
     pub fn new(seed: &[u8]) -> Self {
         Self(
@@ -68,7 +68,7 @@ impl Dice {
     }
 }
 
-/// What a node is, as far as what it shows depends on it.
+/// A node's properties, as far as its results depend on them.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     /// Its GPUs.
@@ -83,7 +83,7 @@ pub struct Kind {
     pub internode: Internode,
 }
 
-/// What a good GPU usually shows of a metric; none where it has nothing of the kind.
+/// A good GPU's usual result for a metric; none where the metric does not apply to it.
 #[must_use]
 pub fn usual(gpu: Gpu, metric: Metric) -> Option<f64> {
     let published = metric.published(gpu.spec())? as f64;
@@ -97,13 +97,13 @@ pub fn usual(gpu: Gpu, metric: Metric) -> Option<f64> {
         Metric::GpuLink => 0.86,
         Metric::AllreduceNcclDefault => 0.80,
         Metric::AllreduceNcclRing | Metric::AllreduceOwnRing => 0.75,
-        // Small cards run into their power limit long before their published rate.
+        // Small cards reach their power limit long before their published rate.
         Metric::Gemm16Bit | Metric::GemmFp8 if gpu.spec().tdp_w.is_some_and(|tdp| tdp < 100) => {
             0.58
         }
         Metric::Gemm16Bit => 0.80,
         Metric::GemmFp8 => 0.68,
-        // Nothing is published of these.
+        // Nothing is published about these.
         Metric::MemoryProof | Metric::ExactChain => return None,
     };
     Some(known.map_or(published * share, |known| known as f64))
@@ -152,7 +152,7 @@ pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
         recount: Some(counts),
         pairs: (kind.gpus > 1).then(|| pairs(kind, switched, dice)),
         collectives: collectives(kind, dice),
-        // No process runs on a model, and it has no storage.
+        // A model runs no processes, and it has no storage.
         diagnostic: None,
         storage: None,
     }
@@ -185,7 +185,7 @@ fn pairs(kind: &Kind, switched: bool, dice: &mut Dice) -> Vec<PairRate> {
         .collect()
 }
 
-/// What NCCL does of all operations as it chooses, and of the sum round a ring.
+/// NCCL's rates for all operations by its own choice, and for the sum by a ring.
 fn collectives(kind: &Kind, dice: &mut Dice) -> Vec<CollectiveRate> {
     let Some(sum) = all_reduce(kind, dice) else {
         return Vec::new();
@@ -241,7 +241,7 @@ pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
     };
     let mut rates = rates(kind, dice);
     let sustained = rates.gemm_16bit_gflops.last().copied().unwrap_or(1_000);
-    // What an agent measures, and no more.
+    // Only what an agent measures.
     let rated = |format: Format| format.is_rated_on(&spec.compute_capability);
     for (format, samples) in [
         (Format::Bf16, &mut rates.gemm_16bit_gflops),
@@ -269,7 +269,7 @@ pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
         health_before: health,
         health_after: health,
         health_elapsed_ms: Some(80_000),
-        // A pretended GPU has no tensor units.
+        // A simulated GPU has no tensor units.
         gemm_16bit_sums: Vec::new(),
         gemm_fp8_sums: Vec::new(),
         gemm_16bit_common_sum: None,
@@ -331,7 +331,7 @@ fn burn(limit_w: u32, gflops: u64, dice: &mut Dice) -> BurnFacts {
     }
 }
 
-/// What a good node shows: its surroundings with all of its GPUs, and no error of them.
+/// The results of a good node: its surroundings with all of its GPUs, and no GPU errors.
 #[must_use]
 pub fn node(kind: &Kind, dice: &mut Dice) -> NodeFacts {
     let facts = surroundings(kind, dice);

@@ -1,4 +1,4 @@
-//! The probes: each asks devices for work and makes the answer of one step from it.
+//! The probes: each gets work done by devices and makes the answer of one step from it.
 
 pub mod bandwidth;
 pub mod burn;

@@ -1,20 +1,20 @@
-//! What is run on a node that gets its agent over SSH, and what is said to it.
+//! The commands that run on a node that gets its agent over SSH, and their input.
 //!
-//! The commands are the same for every node: whatever differs, the token among it, comes in by the
-//! standard input, so that no process list shows it and no shell reads it as words of its own. The
-//! agent's file follows the words. What is put on the node lies in one directory, which goes when
-//! the agent ends, however it ends.
+//! The commands are the same for every node. Everything that differs, including the token, is passed by
+//! standard input, so that no process list shows it and no shell interprets it. The agent's file follows
+//! these words. All files on the node lie in one directory, which is removed however the agent ends.
 
 use market::ids::VerificationId;
 
 use crate::address::{BrokerUrl, Token};
 use crate::delivery::{Delivery, DeliveryError};
 
-/// Starts the agent and leaves it running; done when it prints [`STARTED`]. Where it runs already,
-/// it is left alone. Its input is [`start_input`], and the file after it.
+/// Starts the agent and leaves it running; done when it prints [`STARTED`]. An agent that runs already is
+/// left alone. Its input is [`start_input`], and the file after it.
 ///
-/// The shell stays until the agent ends and then clears up; whoever called need not wait for it. Told
-/// to end, it ends the agent. Its number may be another process's after a reboot, which is no agent.
+/// The shell stays until the agent ends and then cleans up; the caller need not wait for it. When the shell
+/// is terminated, it terminates the agent. After a reboot its process number may belong to another process,
+/// which is not an agent.
 pub const START: &str = r#"exec /bin/sh -c 'set -eu
 umask 077
 IFS= read -r VERIFIER_TOKEN
@@ -53,13 +53,13 @@ agent=$!
 wait "$agent"
 '"#;
 
-/// What [`START`] prints once the agent is on its way.
+/// The output of [`START`] once the agent is started.
 pub const STARTED: &str = "started";
 
-/// Ends the agent where it still runs, removes what [`START`] may have left, and the key with this mark
-/// from the keys that are let in; done when it prints [`CLEARED`]. Its input is [`clear_input`].
+/// Terminates the agent where it still runs, removes files that [`START`] may have left, and removes the key
+/// with this mark from the authorized keys; done when it prints [`CLEARED`]. Its input is [`clear_input`].
 ///
-/// The number of an agent's shell may be another process's by now, which is left alone.
+/// The process number of an agent's shell may belong to another process by now, which is left alone.
 pub const CLEAR: &str = r#"exec /bin/sh -c 'set -eu
 umask 077
 IFS= read -r verification
@@ -86,10 +86,10 @@ fi
 echo cleared
 '"#;
 
-/// What [`CLEAR`] prints at its end.
+/// The output of [`CLEAR`] at its end.
 pub const CLEARED: &str = "cleared";
 
-/// What a node is told with its agent.
+/// The data that a node gets with its agent.
 #[derive(Debug, Clone)]
 pub struct PushArgs<'a> {
     /// Where the node reaches the broker.
@@ -98,16 +98,16 @@ pub struct PushArgs<'a> {
     pub verification_id: VerificationId,
     /// The one-time token.
     pub token: &'a Token,
-    /// The address by which its provider knows the node.
+    /// The node's address at its provider.
     pub host: &'a str,
     /// How long the agent may run, in seconds.
     pub seconds: u32,
-    /// How the agent comes onto the node.
+    /// How the agent is installed on the node.
     pub delivery: &'a Delivery,
 }
 
-/// The input of [`START`], which the agent's file follows where it is copied onto the node. It carries a
-/// secret: it goes to the node and is not stored.
+/// The input of [`START`]; the agent's file follows it where that is copied onto the node. It carries a
+/// secret: it is sent to the node and not stored.
 ///
 /// Errors: [`DeliveryError`].
 pub fn start_input(args: &PushArgs<'_>) -> Result<Vec<u8>, DeliveryError> {
@@ -136,7 +136,7 @@ pub fn start_input(args: &PushArgs<'_>) -> Result<Vec<u8>, DeliveryError> {
     Ok(words.into_bytes())
 }
 
-/// The input of [`CLEAR`]: whose agent, and the mark in the comment of the key that started it.
+/// The input of [`CLEAR`]: the agent's verification, and the mark in the comment of the key that started it.
 #[must_use]
 pub fn clear_input(verification_id: VerificationId, mark: &str) -> Vec<u8> {
     format!("{verification_id}\n{mark}\n").into_bytes()

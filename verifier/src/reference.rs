@@ -1,8 +1,8 @@
-//! The CPU reference device: every answer computed bit for bit, speed modelled.
+//! The CPU reference device: every answer is computed bit for bit, speed is modelled.
 //!
-//! It plays the node of a description file, really fills and checks the memory that the order asks
-//! for and really computes the product; only bandwidth, identity and capacity come from the
-//! description. Whatever it reports is marked as simulated.
+//! It simulates the node of a description file. It really fills and checks the ordered memory and really
+//! computes the product; only bandwidth, identity and capacity come from the description. All its reports are
+//! marked as simulated.
 
 use std::path::Path;
 
@@ -19,18 +19,18 @@ use crate::memory::{Contents, digests, hash_point};
 use crate::pretend::{self, Dice, Kind};
 use crate::tensor::{Format, TensorRun, TensorWork, expected_checksum};
 
-/// The form of description that is read here.
+/// The description format that is read here.
 const SCHEMA: &str = "simulated-node-1";
-/// The share of the published bandwidth that a good pretended GPU shows.
+/// The share of the published bandwidth that a good simulated GPU reaches.
 const GOOD_SHARE: f64 = 0.95;
-/// What a node has whose seller does not say how much.
+/// The virtual CPUs of a node whose seller does not publish them.
 const USUAL_VCPUS: u32 = 32;
-/// What a node has whose seller does not say how much, GiB.
+/// The memory of a node whose seller does not publish it, GiB.
 const USUAL_MEMORY_GIB: u32 = 256;
-/// The driver that a node has.
+/// The driver of a node.
 const USUAL_DRIVER: &str = "570.124.06";
 
-/// Why a description cannot be played.
+/// Why a description cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
     /// The file cannot be read.
@@ -42,15 +42,15 @@ pub enum DescriptionError {
         #[source]
         source: std::io::Error,
     },
-    /// The text is no description.
-    #[error("the node description has not the form `{SCHEMA}`")]
+    /// The text is not a description.
+    #[error("the node description does not have the form `{SCHEMA}`")]
     Form(#[from] serde_json::Error),
     /// The description contradicts itself.
     #[error("the node description is impossible: {0}")]
     Impossible(&'static str),
 }
 
-/// A pretended node, as its maker describes it.
+/// A simulated node, as its author describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeDescription {
@@ -60,7 +60,7 @@ pub struct NodeDescription {
     pub node_index: u32,
     /// Its address.
     pub host: String,
-    /// What its GPUs are.
+    /// The kind of its GPUs.
     pub gpu: Gpu,
     /// How many GPUs it shows.
     pub gpus: u32,
@@ -74,7 +74,7 @@ pub struct NodeDescription {
     pub uuids: Vec<String>,
     /// The driver's version.
     pub driver: String,
-    /// How fast memory is, 1.0 for a good card.
+    /// The speed of memory, 1.0 for a good card.
     #[serde(default = "full_speed")]
     pub memory_speed: f64,
     /// The network to its sibling nodes.
@@ -85,10 +85,10 @@ pub struct NodeDescription {
     /// The public keys of its SSH server.
     #[serde(default)]
     pub ssh_host_keys: Vec<String>,
-    /// How many words of the first GPU lose a bit whenever memory is filled.
+    /// How many words of the first GPU lose a bit each time memory is filled.
     #[serde(default)]
     pub bad_words: u32,
-    /// To which other node of its lease or gang its link is slow.
+    /// The other node of its lease or gang to which its link is slow.
     #[serde(default)]
     pub slow_link_to: Option<u32>,
 }
@@ -98,7 +98,7 @@ const fn full_speed() -> f64 {
 }
 
 impl NodeDescription {
-    /// A good node that is what was sold, at this address, with GPUs of these ids.
+    /// A good node that matches its offer, at this address, with GPUs of these ids.
     #[must_use]
     pub fn as_sold(sold: &ExpectedNode, host: String, uuids: Vec<String>) -> Self {
         Self {
@@ -154,7 +154,7 @@ impl NodeDescription {
         Ok(description)
     }
 
-    /// What the model of good nodes goes by.
+    /// The inputs of the model of good nodes.
     fn kind(&self) -> Kind {
         Kind {
             gpu: self.gpu,
@@ -192,7 +192,7 @@ impl NodeDescription {
     }
 }
 
-/// What a pretended node tells beside its GPUs: what a good one would.
+/// A simulated node's facts beyond its GPUs: those of a good one.
 struct Pretended {
     facts: NodeFacts,
 }
@@ -205,7 +205,7 @@ impl Surroundings for Pretended {
     fn after(&mut self, _facts: &mut NodeFacts) {}
 }
 
-/// One pretended GPU.
+/// One simulated GPU.
 #[derive(Debug)]
 pub struct ReferenceDevice {
     gpu: u32,
@@ -243,7 +243,7 @@ impl ReferenceDevice {
 }
 
 impl ReferenceDevice {
-    /// The rows of the product that was computed last.
+    /// The rows of the last product.
     fn rows(&self) -> impl Iterator<Item = &[i32]> {
         self.product.chunks(self.product.len().isqrt().max(1))
     }
@@ -270,7 +270,7 @@ impl Device for ReferenceDevice {
     }
 
     fn allocatable_mib(&mut self) -> Result<u32, DeviceError> {
-        // The driver keeps about a hundredth for itself.
+        // The driver reserves about a hundredth.
         Ok(self.claim.memory_mib - self.claim.memory_mib / 100)
     }
 
@@ -324,7 +324,7 @@ impl Device for ReferenceDevice {
     }
 
     fn copy_mb_per_s(&mut self, sample: u32) -> Result<u64, DeviceError> {
-        // Real samples scatter by a few per mille; so do these, always in the same way.
+        // Real samples vary by a few per mille; so do these, always in the same way.
         let scatter = 1.0 - f64::from(sample % 5) / 1_000.0;
         Ok((self.good_mb_per_s * scatter) as u64)
     }

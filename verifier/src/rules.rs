@@ -1,8 +1,8 @@
 //! The accept rules: from evidence to findings, from findings to a verdict.
 //!
-//! Each rule is one function of what was leased, what is known of the node and the floors. A rule
-//! answers for itself; how much its answer counts at a level is in `data/rules.csv` ([`levels`]). A
-//! check that the level demands and that was not done makes the verdict inconclusive, never a pass.
+//! Each rule is one function of the lease, the evidence on the node and the floors. A rule judges by itself;
+//! the weight of its finding at a level is in `data/rules.csv` ([`levels`]). A check that the level demands
+//! and that was not done makes the verdict inconclusive, never a pass.
 
 mod burn;
 mod conversation;
@@ -119,7 +119,7 @@ pub fn findings_by(
             return recheck::weighed(found);
         }
         let weight = match levels::demand(found.code, order.level).weight()? {
-            // What cannot be believed is worse than what was not done: the rule says which it is.
+            // An implausible result is worse than a missing one: the rule decides which weight applies.
             Weight::May => found.weight,
             demanded => demanded,
         };
@@ -130,14 +130,14 @@ pub fn findings_by(
         .filter_map(|rule| weighed(rule(&seen)))
         .collect();
     if simulated {
-        let note = "The device was pretended: nothing here is about real hardware.";
+        let note = "The device was simulated: nothing here is about real hardware.";
         findings.push(finding(FindingCode::DeviceSimulated, Outcome::Noted, note));
     }
     findings
 }
 
-/// What findings amount to: one failure fails, one demanded check not done leaves it open. What is
-/// only tried out decides nothing.
+/// The verdict of findings: one failure fails, one demanded check that was not done leaves it inconclusive.
+/// Checks that are only tried out decide nothing.
 #[must_use]
 pub fn verdict(findings: &[Finding]) -> Verdict {
     let counting = findings.iter().filter(|found| found.counts());
@@ -154,7 +154,7 @@ pub fn verdict(findings: &[Finding]) -> Verdict {
 }
 
 pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<String>) -> Finding {
-    // What was not done, or is not believed, shows nothing that a remedy would help against.
+    // A check that was not done, or is not believed, shows no fault for a remedy.
     let bad = matches!(outcome, Outcome::Failed | Outcome::Warned);
     Finding {
         code,
@@ -171,10 +171,10 @@ pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<Strin
 }
 
 fn not_run(code: FindingCode) -> Finding {
-    finding(code, Outcome::NotRun, "The node did not get so far.")
+    finding(code, Outcome::NotRun, "The node stopped before this check.")
 }
 
-/// A finding from what is wrong with each GPU: met when nothing is.
+/// A finding from the problems of each GPU: met when there are none.
 fn per_gpu<'a>(
     code: FindingCode,
     good: &str,
@@ -191,15 +191,15 @@ fn per_gpu<'a>(
     }
 }
 
-/// Of a node that claims many GPUs so many are named.
+/// How many GPUs are named at most, since a node may claim many.
 const MOST_TOLD: usize = 8;
 
-/// What is to be said of several GPUs, the first ones of many.
+/// A list of problems of several GPUs, limited to the first ones.
 fn told(of_gpus: &[String]) -> String {
     told_by("; ", of_gpus)
 }
 
-/// As [`told()`], with something else between them.
+/// As [`told()`], with another separator.
 fn told_by(between: &str, of_gpus: &[String]) -> String {
     let first = of_gpus[..of_gpus.len().min(MOST_TOLD)].join(between);
     match of_gpus.len().saturating_sub(MOST_TOLD) {
@@ -208,19 +208,19 @@ fn told_by(between: &str, of_gpus: &[String]) -> String {
     }
 }
 
-/// A number as findings carry it: no larger than canonical JSON holds.
+/// A number for a finding: no larger than canonical JSON holds.
 pub(crate) fn number(value: u64) -> i64 {
     const LARGEST: u64 = (1 << 53) - 1;
     value.min(LARGEST) as i64
 }
 
-/// `value * of / whole` of any numbers, as a node may claim them; the largest where it is larger.
+/// `value * of / whole` of any numbers, as a node may claim them; the largest number on overflow.
 pub(crate) fn share(value: u64, of: u64, whole: u64) -> u64 {
     let share = u128::from(value) * u128::from(of) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// One GPU, or the node where it is no single one's.
+/// One GPU, or the node where no single GPU is concerned.
 fn gpu_words(gpu: Option<u32>) -> String {
     gpu.map_or_else(|| "The node".to_owned(), |gpu| format!("GPU {gpu}"))
 }

@@ -3,17 +3,17 @@
 use std::io;
 use std::num::NonZero;
 
-/// The most threads that hash for one GPU: as many as hosts have processors for each of their GPUs.
+/// The most threads that hash for one GPU: as many as hosts have processors per GPU.
 const MOST: usize = 8;
 
-/// How many threads each of so many GPUs has of the host's processors, which all hash at once.
+/// How many of the host's threads each of this many GPUs gets, which all hash at once.
 pub(crate) fn of_each(gpus: usize) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     (processors / gpus.max(1)).clamp(1, MOST)
 }
 
-/// Does the same with every item at once, on a thread each, and waits for all; what came of them is in
-/// the order of the items.
+/// Does the same with every item at once, on a thread each, and waits for all. The results are in the order
+/// of the items.
 ///
 /// Errors: the first in that order, also for a thread that crashed.
 pub(crate) fn on_each<I: Send, T: Send>(

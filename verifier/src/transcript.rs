@@ -1,7 +1,7 @@
-//! The running hash over everything that both sides said.
+//! The running hash over all messages of both sides.
 //!
-//! Agent and broker keep it independently; the signed report carries it, so that a report fits
-//! one conversation only, word for word.
+//! Agent and broker keep it independently. The signed report contains it, so that a report fits one
+//! conversation only, word for word.
 
 use market::verification::{Digest, Step};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ impl Transcript {
         self.with_said(step, digest_of(request)?, reply)
     }
 
-    /// As [`Self::with`], of a request whose digest is known.
+    /// As [`Self::with`], for a request whose digest is known.
     ///
     /// Errors: [`CanonicalError`] when the reply has no canonical form.
     pub(crate) fn with_said<R: Serialize>(

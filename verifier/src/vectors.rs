@@ -1,6 +1,6 @@
-//! The vectors that kernels and reference are held to alike: small cases with the result that each must
-//! have, bit for bit. Kernels are played against them on a CPU (`kernels/emulated`), the reference in its
-//! tests, and a card in a calibration.
+//! The shared test vectors of kernels and reference: small cases with the result that each must have, bit for
+//! bit. Kernels run them on a CPU (`kernels/emulated`), the reference in its tests, and a card in a
+//! calibration.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -41,52 +41,52 @@ pub struct ProductVector {
 /// Memory that is filled and hashed.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct MemoryVector {
-    /// What it is filled with.
+    /// Its contents.
     pub contents: Contents,
     /// The key under which it is hashed.
     pub key: Digest,
-    /// Of the blocks that are hashed. Units: bytes.
+    /// The size of the hashed blocks. Units: bytes.
     pub block_bytes: u32,
     /// How many blocks.
     pub blocks: u64,
-    /// What [`sum_of`] must make of their digests.
+    /// The right result of [`sum_of`] for their digests.
     pub digests: Word64,
 }
 
-/// Two arrays, and what becomes of them.
+/// Two arrays, and the results computed from them.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct StreamVector {
-    /// What the first array holds.
+    /// The contents of the first array.
     pub left: Stream,
-    /// What the second array holds.
+    /// The contents of the second array.
     pub right: Stream,
-    /// What the second one is multiplied by before it is added to the first.
+    /// The factor of the second array before it is added to the first.
     pub scale: u32,
     /// Their length. Units: 16 bytes.
     pub vectors: u64,
-    /// What the words of the first come to.
+    /// The sum of the first array's words.
     pub sum: Word64,
     /// The checksum of the first.
     pub copied: Word64,
-    /// The checksum of what the two are added up to.
+    /// The checksum of the two arrays' sum.
     pub triad: Word64,
 }
 
-/// A vector as it was played.
+/// A vector with the result of running it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Played {
-    /// What it is: the kind of work with its size.
+    /// Its name: the kind of work with its size.
     pub name: String,
-    /// By what it was played: a kernel, and the way that it went.
+    /// What ran it: a kernel, and its variant.
     pub by: String,
     /// The result that it must have.
     pub wanted: Word64,
-    /// The result that came out; none where there are no units for it.
+    /// The actual result; none where there are no units for it.
     pub gave: Option<Word64>,
 }
 
 impl Played {
-    /// Whether that is the same, bit for bit; none where nothing came out.
+    /// Whether the two are the same, bit for bit; none without a result.
     #[must_use]
     pub fn is_equal(&self) -> Option<bool> {
         self.gave.map(|gave| gave == self.wanted)
@@ -100,7 +100,7 @@ impl fmt::Display for Played {
 }
 
 impl ProductVector {
-    /// It as it was played.
+    /// The vector with its result.
     #[must_use]
     pub fn played(&self, by: String, gave: Option<Word64>) -> Played {
         let (format, GemmInputs { n, k, .. }) = (self.format.words(), self.inputs);
@@ -114,13 +114,13 @@ impl ProductVector {
 }
 
 impl MemoryVector {
-    /// What it takes. Units: bytes.
+    /// The memory it needs. Units: bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_bytes)
     }
 
-    /// It as it was played: what came of its digests, or how many words were bad where any were.
+    /// The vector with its result: that of its digests, or the number of bad words where there were any.
     #[must_use]
     pub fn played(&self, by: String, digests: &[Word64], bad_words: u64) -> Played {
         let (pattern, blocks, bytes) = (self.contents.pattern, self.blocks, self.block_bytes);
@@ -137,7 +137,7 @@ impl MemoryVector {
 }
 
 impl StreamVector {
-    /// One of its results as it was played.
+    /// The vector with one of its results.
     #[must_use]
     pub fn played(&self, what: &str, by: String, wanted: Word64, gave: u64) -> Played {
         Played {
@@ -149,9 +149,9 @@ impl StreamVector {
     }
 }
 
-/// Plays a vector once, as a device without kernels of its own does.
+/// Runs a vector once, as a device without kernels of its own does.
 ///
-/// Errors: [`DeviceError`] when the device does not do its work.
+/// Errors: [`DeviceError`] when the device fails at its work.
 pub fn play_once<D: Device + ?Sized>(
     device: &mut D,
     vector: &Vector,
@@ -167,7 +167,7 @@ pub fn play_once<D: Device + ?Sized>(
             })?;
             let gave = run.and_then(|run| run.checksums.first().copied());
             let mut played = vec![product.played("tensor units".to_owned(), gave)];
-            // As 16-bit numbers the product is that of the integers.
+            // As 16-bit numbers the product equals that of the integers.
             if product.format == Format::Bf16 {
                 let gave = device.multiply(&product.inputs)?;
                 played.push(product.played("integer units".to_owned(), Some(gave)));
@@ -180,7 +180,7 @@ pub fn play_once<D: Device + ?Sized>(
             let check = device.compare(&memory.contents)?;
             vec![memory.played("the device".to_owned(), &digests, check.bad_words)]
         }
-        // Nothing streams there.
+        // The reference device has no streams.
         Vector::Stream(_) => Vec::new(),
     })
 }
@@ -193,7 +193,7 @@ pub fn all() -> impl Iterator<Item = Vector> {
     products.chain(memories).chain(streams)
 }
 
-/// Digests as one word, each times its place, counted from one.
+/// Digests as one word: the sum of each times its position, counted from one.
 #[must_use]
 pub fn sum_of(digests: &[Word64]) -> Word64 {
     let times = |(digest, place): (&Word64, u64)| digest.0.wrapping_mul(place);

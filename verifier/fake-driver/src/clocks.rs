@@ -1,11 +1,11 @@
-//! The virtual time of each card, by this process; written out beside the script, so that whoever started
-//! the agent can tell how long its GPUs would have worked.
+//! The virtual time of each card, by this process. It is written out beside the script, so that a test that
+//! started the agent can tell how long its GPUs would have worked.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How much may pass before it is written out again. Units: milliseconds.
+/// The most time that passes before it is written out again. Units: milliseconds.
 const UNWRITTEN_MS: f64 = 50.0;
 
 /// The clocks of the cards.

@@ -1,5 +1,5 @@
-//! The parts of `libnccl.so` that the agent calls: one process joins its GPUs, alone or with those of
-//! others (`nodes.rs`), and sums over them; alone it does the library's other operations, too.
+//! The parts of `libnccl.so` that the agent calls. One process joins its GPUs, alone or with those of others
+//! (`nodes.rs`), and sums over them; alone it also does the library's other operations.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -17,12 +17,12 @@ const UINT32: c_int = 3;
 const SUM: c_int = 0;
 /// The part of the links' rate that it reaches.
 const EFFICIENCY: f64 = 0.95;
-/// The part of it that it reaches round a ring.
+/// The part of it that it reaches with a ring.
 const RING_EFFICIENCY: f64 = 0.75;
-/// The share of its rate that a bad link has.
+/// The share of its rate that a bad link reaches.
 const SLOW_LINK: f64 = 0.1;
 
-/// What GPUs do together.
+/// A collective operation of GPUs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     AllReduce,
@@ -45,8 +45,8 @@ impl Operation {
     }
 }
 
-/// The part of one GPU in what is being put together: `words` are those that it calls for, which of what is
-/// gathered or scattered are one part.
+/// One GPU's part of a pending operation: `words` are those in its call, which for gather and scatter are one
+/// part.
 struct Brought {
     operation: Operation,
     gpu: usize,
@@ -55,10 +55,10 @@ struct Brought {
     words: usize,
 }
 
-/// What is called between the beginning and the end of a group.
+/// The calls between the beginning and the end of a group.
 #[derive(Default)]
 struct Group {
-    /// By what GPUs of this process are to join others, and of how many.
+    /// The ids by which GPUs of this process join others, and the number of ranks.
     joining: Vec<(Id, u32)>,
     brought: Vec<Brought>,
 }
@@ -141,7 +141,7 @@ fn bring(
     handle: *mut c_void,
     stream: *mut c_void,
 ) -> c_int {
-    // The stream that no GPU has made is whichever one's is current: not one for each.
+    // The default stream belongs to the current GPU: there is not one for each.
     if !is_known || stream.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -274,7 +274,8 @@ fn join(id: &Id, ranks: u32, here: u32) -> c_int {
     }
 }
 
-/// Does what all called for; none where operations, memory or words do not fit, or the others are gone.
+/// Runs the pending operation of all; none where operations, memory or words do not fit, or the others are
+/// gone.
 fn together(state: &mut State, all: &[Brought]) -> Option<()> {
     let (operation, words) = all.first().map(|one| (one.operation, one.words))?;
     if all
@@ -319,7 +320,7 @@ fn together(state: &mut State, all: &[Brought]) -> Option<()> {
         Operation::AllReduce => {
             let mut sums = summed();
             if let Some(others) = &mut *locked(&OTHERS) {
-                // A ring goes from node to node over all of their adapters together.
+                // A ring between nodes uses all of their adapters together.
                 let own = &state.script.collective;
                 let is_slow = own.slow_to.as_ref().is_some_and(|to| others.has(to));
                 let of_full = if is_slow { SLOW_LINK } else { 1.0 };

@@ -16,7 +16,7 @@ const INVALID_DEVICE: c_uint = 101;
 const INVALID_IMAGE: c_uint = 200;
 const ILLEGAL_ADDRESS: c_uint = 700;
 
-/// Numbers of the attributes that are asked for.
+/// Numbers of the attributes that the agent reads.
 const MULTIPROCESSOR_COUNT: c_uint = 16;
 const PCI_BUS: c_uint = 33;
 const PCI_SLOT: c_uint = 34;
@@ -25,7 +25,7 @@ const PCI_DOMAIN: c_uint = 50;
 const CAPABILITY_MAJOR: c_uint = 75;
 const CAPABILITY_MINOR: c_uint = 76;
 
-/// The attribute of a function that is asked for, and the most that Hopper gives for it.
+/// The attribute of a function that the agent sets, and Hopper's maximum for it.
 const DYNAMIC_SHARED_BYTES: c_uint = 8;
 const MOST_SHARED: c_int = 227 << 10;
 
@@ -41,7 +41,7 @@ fn unless_gone(call: impl FnOnce(&mut State) -> c_uint) -> c_uint {
     }
 }
 
-/// Writes an answer to where the agent wants it.
+/// Writes an answer to the agent's variable.
 fn give<T>(target: *mut T, value: T) -> c_uint {
     // SAFETY: the agent's wrappers pass the address of a variable of this type.
     unsafe { target.write(value) };
@@ -396,7 +396,7 @@ extern "C" fn cuEventSynchronize(event: *mut c_void) -> c_uint {
     unless_gone(|state| {
         let now_ms = state.now_ms();
         let reached = state.events.get(event.addr().wrapping_sub(1));
-        // Where there is work behind it, that goes on.
+        // Work queued behind it goes on.
         if reached.is_some_and(|reached_ms| *reached_ms >= now_ms) {
             state.waited();
         }

@@ -1,12 +1,12 @@
-//! How much of the time a process has work waiting on its card. Drivers let processes take turns: whoever
-//! has nothing to do when its turn comes takes nothing from the others.
+//! The share of time in which a process has work queued on its card. Drivers give processes time slices: a
+//! process with nothing to do in its slice takes nothing from the others.
 
-/// How long a card stays without work when a process has waited for all that it had started, until it
-/// brings more: as small beside what real hosts take as the work of tests is beside real work.
+/// How long a card stays idle after a process has waited for all of its work, until the process queues more.
+/// It is as small beside a real host's time as a test's work is beside real work.
 /// Units: milliseconds.
 const PAUSE_MS: f64 = 0.002;
 
-/// What a process did so far that streams through memory.
+/// The work so far of a process that streams through memory.
 #[derive(Debug, Default)]
 pub struct Duty {
     worked_ms: f64,
@@ -14,12 +14,12 @@ pub struct Duty {
 }
 
 impl Duty {
-    /// Work that took so long.
+    /// Work that took this long.
     pub fn work(&mut self, ms: f64) {
         self.worked_ms += ms;
     }
 
-    /// It waited until nothing was left to do.
+    /// The process waited until no work was left.
     pub fn pause(&mut self) {
         if self.worked_ms > 0.0 {
             self.pauses += 1.0;

@@ -1,4 +1,4 @@
-//! What the agent's kernels do, by name, with the reference arithmetic.
+//! The agent's kernels, by name, with the reference arithmetic.
 
 use std::ffi::c_void;
 
@@ -23,7 +23,7 @@ const UNKNOWN: u32 = 999;
 pub struct Arguments(*mut *mut c_void);
 
 impl Arguments {
-    /// The argument at a place.
+    /// The argument at a position.
     pub fn at<T: Copy>(&self, place: usize) -> T {
         // SAFETY: the agent passes each kernel's arguments in number and size, as it would a real
         // driver, which could not check them either.
@@ -50,14 +50,14 @@ impl Arguments {
     }
 }
 
-/// Waits until the process is ended from outside.
+/// Waits until the process is killed.
 pub fn hang() -> ! {
     loop {
         std::thread::park();
     }
 }
 
-/// Runs a kernel. Gives what the driver answers.
+/// Runs a kernel. Gives the driver's answer.
 pub fn run(function: usize, arguments: *mut *mut c_void) -> u32 {
     let mut state = state();
     let Some(name) = state.functions.get(function).cloned() else {
@@ -115,7 +115,7 @@ fn add_to(state: &mut State, address: u64, more: u64) -> Option<()> {
     Some(())
 }
 
-/// Lets the time pass that making, or comparing, so many bytes of a pattern takes.
+/// Advances the time by that of making, or comparing, this many bytes of a pattern.
 fn make(state: &mut State, pattern: Pattern, bytes: u64) {
     let card = state.card();
     let (bytes, rate) = match pattern {
@@ -216,7 +216,7 @@ fn digest(state: &mut State, arguments: &Arguments) -> Option<()> {
     Some(())
 }
 
-/// How many of so many vectors a kernel goes through.
+/// How many of this many vectors a kernel processes.
 fn gone_through(state: &State, kernel: &str, vectors: u64) -> u64 {
     match &state.card().fault {
         Fault::Halves(kernels) if kernel.starts_with(kernels) => vectors / 2,
@@ -341,7 +341,7 @@ fn gemm_exact(state: &mut State, arguments: &Arguments) -> Option<()> {
     spoil(state, addresses[2], true)
 }
 
-/// Makes a product wrong, where it is to be.
+/// Makes a product wrong, where the fault requires it.
 fn spoil(state: &mut State, product: u64, is_new: bool) -> Option<()> {
     let wrong = match state.card().fault {
         Fault::WrongEntry => is_new,

@@ -2,13 +2,12 @@
 //! `libnvidia-ml.so.1` under the unmodified agent, and where a test wants them as `libcublasLt.so.12` and
 //! `libnccl.so.2`.
 //!
-//! What its GPUs are and what is wrong with them is a [`script::Script`] in the JSON file named by
-//! [`script::VARIABLE`]. It knows the agent's kernels by name and does what they do with the
-//! reference arithmetic of the `verifier` crate; a kernel it does not know is an error, as is a call
-//! that is not exported. Time is virtual: events tell how long a card of the scripted speed would
-//! have taken. Processes on one card see each other (`neighbours.rs`): they share its memory and its rate
-//! of copies. It also plays the adversary: names, counters and speeds are whatever the script says.
-//! What it looks like on the inside is no promise; nothing but the agent's tests may use it.
+//! Its GPUs and their faults are a [`script::Script`] in the JSON file named by [`script::VARIABLE`]. It
+//! knows the agent's kernels by name and runs them with the reference arithmetic of the `verifier` crate; an
+//! unknown kernel is an error, as is a call that is not exported. Time is virtual: events give the time that
+//! a card of the scripted speed would have taken. Processes on one card see each other (`neighbours.rs`):
+//! they share its memory and its rate of copies. It also plays the adversary: names, counters and speeds are
+//! those of the script, true or not. Its internals may change; only the agent's tests may use it.
 
 #![expect(
     unsafe_code,

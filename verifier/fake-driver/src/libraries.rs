@@ -1,32 +1,33 @@
-//! The parts of `libcublasLt.so` that the agent calls. Products take their time and are not computed:
-//! nobody looks at them.
+//! The parts of `libcublasLt.so` that the agent calls. Products take time but are not computed: nobody reads
+//! them.
 
 use std::ffi::{c_int, c_void};
 
 use crate::state::state;
 
 const SUCCESS: c_int = 0;
-/// No answer of the library: it ends the process that calls it.
+/// Not a status of the library: it ends the process that calls it.
 const CRASHES: c_int = -1;
 const INVALID_VALUE: c_int = 7;
 const NOT_SUPPORTED: c_int = 15;
 
-/// 12.9.1, as the library says it.
+/// 12.9.1, in the library's form.
 const MATRICES_VERSION: usize = 120_901;
 
 const REAL_16BF: c_int = 14;
 const REAL_8F_E4M3: c_int = 28;
 
-/// Ways to compute a product, each described in so many words of which the first is its number. The
-/// favourite is not the fastest.
+/// Algorithms for a product, each described in this many words, the first of which is its number. The
+/// preferred one is not the fastest.
 const WAYS: c_int = 3;
 const WAY_WORDS: usize = 12;
 const FASTEST: u64 = 1;
 const SLOWER: f64 = 1.25;
 
-/// The attribute by which 8-bit products are summed fast. Without it they are as slow as other ways.
+/// The attribute that enables fast sums of 8-bit products. Without it they are as slow as the other
+/// algorithms.
 const FAST_ACCUMULATION: c_int = 25;
-/// The attributes of a way and how many bytes each has: its number, and what it needs of several processors.
+/// The attributes of an algorithm and the size of each: its number, and its use of several processors.
 const ALGORITHM: (c_int, usize) = (0, 4);
 const CLUSTER: (c_int, usize) = (8, 2);
 const CLUSTER_SHAPE: u16 = 3;
@@ -61,7 +62,7 @@ fn give<T>(target: *mut T, value: T) -> c_int {
     SUCCESS
 }
 
-/// What a handle of ours stands for.
+/// The object behind one of our handles.
 fn layout<'a>(handle: *mut c_void) -> &'a Layout {
     // SAFETY: the agent passes a layout that was made here, and none is ever freed.
     unsafe { &*handle.cast::<Layout>() }

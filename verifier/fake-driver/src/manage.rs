@@ -16,7 +16,7 @@ const TIMEOUT: c_uint = 10;
 const GPU_IS_LOST: c_uint = 15;
 
 const UNCORRECTED: c_uint = 1;
-/// The type of the event that tells of a critical error.
+/// The type of the event for a critical error.
 const XID_EVENT: c_ulonglong = 8;
 const MIB: u64 = 1 << 20;
 
@@ -83,14 +83,14 @@ fn of(device: *mut c_void, answer: impl FnOnce(&Card, bool) -> c_uint) -> c_uint
     let Some(card) = state.managed().get(at) else {
         return INVALID_ARGUMENT;
     };
-    // A GPU that fell off the bus is lost; one that was taken away is not seen to be.
+    // A GPU that fell off the bus is reported as lost; the loss of a withdrawn one is not visible here.
     if state.gone == Some(999) && at == state.managed_as(state.gpu) {
         return GPU_IS_LOST;
     }
     answer(card, state.worked)
 }
 
-/// What other processes do on a GPU.
+/// The other processes on a GPU.
 fn others(device: *mut c_void) -> Vec<Use> {
     state().neighbours_on(device.addr().wrapping_sub(1))
 }

@@ -1,12 +1,12 @@
-//! Other processes on the same card: each leaves a file beside the script, and holds a lock on it for
-//! as long as it lives.
+//! Other processes on the same card: each leaves a file beside the script, and holds a lock on it as long as
+//! it lives.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What a process does on a card.
+/// A process's use of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
     /// Which card.
@@ -18,7 +18,7 @@ pub struct Use {
 }
 
 impl Use {
-    /// Always as long, so that nobody reads half of two.
+    /// Always of the same length, so that nobody reads halves of two.
     fn line(self) -> String {
         format!(
             "{:4} {:20} {:4}\n",
@@ -43,13 +43,13 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Those of the machine whose script this is.
+    /// The neighbours on the machine of this script.
     pub fn of(script: &Path) -> Self {
         let folder = script.with_file_name("neighbours");
         Self { folder, own: None }
     }
 
-    /// Tells the others what this process does.
+    /// Publishes this process's use to the others.
     pub fn tell(&mut self, does: Use) {
         let (_, file) = self.own.get_or_insert_with(|| {
             fs::create_dir_all(&self.folder).expect("a folder for the neighbours");
@@ -62,7 +62,7 @@ impl Neighbours {
             .expect("written");
     }
 
-    /// What the others do on a card.
+    /// The use of a card by the others.
     pub fn on(&self, gpu: usize) -> Vec<Use> {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let others = files.map(|file| file.path());
@@ -70,7 +70,7 @@ impl Neighbours {
         let others = others.filter(|path| Some(path) != mine);
         let uses = others.filter_map(|path| {
             let mut file = File::open(path).ok()?;
-            // Only the dead leave their lock.
+            // Only ended processes release their lock.
             match file.try_lock_shared() {
                 Err(TryLockError::WouldBlock) => {}
                 _ => return None,

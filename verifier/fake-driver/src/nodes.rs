@@ -1,11 +1,11 @@
-//! How the processes of several nodes sum up together: all come to the one that made the id, on loopback,
-//! which adds what they bring and gives each the sum, at the rate of the slowest.
+//! How the processes of several nodes sum together. All connect on loopback to the process that made the id,
+//! which adds their words and sends each the sum, at the rate of the slowest.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-/// By what they find each other: in the library's own form, 8 bytes of anything and the address at which the
-/// one listens as the system writes it.
+/// The id by which they find each other, in the library's own form: 8 arbitrary bytes and the listening
+/// address as the system writes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Id([u8; 128]);
@@ -15,7 +15,7 @@ const BETWEEN_NAMES: &str = "\n";
 /// How the system begins an address of that kind.
 const IPV4: [u8; 2] = 2_u16.to_le_bytes();
 
-/// Listens for the others until as many GPUs have come as the first that comes says.
+/// Listens for the others until as many GPUs have joined as the first one announces.
 pub fn open() -> io::Result<Id> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut id = Id([0; 128]);
@@ -23,7 +23,7 @@ pub fn open() -> io::Result<Id> {
     let loopback = Ipv4Addr::LOCALHOST.octets();
     let form = [&MAGIC[..], &IPV4, &port.to_be_bytes(), &loopback].concat();
     id.0[..form.len()].copy_from_slice(&form);
-    // It ends with the process, or when one of the others goes.
+    // The thread ends with the process, or when one of the others disconnects.
     std::thread::spawn(move || lead(&listener));
     Ok(id)
 }
@@ -72,7 +72,8 @@ pub struct Others {
 }
 
 impl Others {
-    /// Joins as the node of this name with so many GPUs of all, those here, and waits until they are all there.
+    /// Joins as the node of this name with its GPUs, out of this many in all, and waits until all have
+    /// joined.
     pub fn join(id: &Id, (ranks, here): (u32, u32), name: &str) -> io::Result<Self> {
         let port = u16::from_be_bytes([id.0[10], id.0[11]]);
         let mut leader = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -88,7 +89,7 @@ impl Others {
                 names,
                 leader,
             }),
-            false => Err(io::Error::other("they are not as many as was said")),
+            false => Err(io::Error::other("their number is not the announced one")),
         }
     }
 
@@ -127,13 +128,13 @@ fn read_text(from: &mut TcpStream) -> io::Result<String> {
 }
 
 fn write_text(to: &mut TcpStream, text: &str) -> io::Result<()> {
-    // Names are short.
+    // Names are short enough.
     let length = (text.len() as u32).to_le_bytes();
     to.write_all(&[&length[..], text.as_bytes()].concat())
 }
 
 fn write_words(to: &mut TcpStream, rate: f64, words: &[u32]) -> io::Result<()> {
-    // Tests sum no more.
+    // Tests sum no more words than this holds.
     let count = words.len() as u32;
     let mut bytes = [&rate.to_le_bytes()[..], &count.to_le_bytes()].concat();
     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));

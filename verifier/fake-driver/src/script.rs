@@ -1,4 +1,4 @@
-//! What the driver shows, and what is wrong with it.
+//! The driver's answers, and its faults.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,43 +13,43 @@ pub struct Script {
     pub version: String,
     /// The newest CUDA version that it serves: 1000 x major + 10 x minor.
     pub cuda_version: i32,
-    /// What initialisation answers; 0 is success, 802 a fabric that is not ready.
+    /// The status of initialisation; 0 is success, 802 a fabric that is not ready.
     pub init: u32,
-    /// What initialisation of the management library and then of the one that computes answers the first
-    /// processes, one after the other, before it is up.
+    /// The statuses of initialisation, of the management library and then of the compute library, for the
+    /// first processes, one after the other, before the driver is up.
     pub before_up: Vec<(u32, u32)>,
-    /// What the vendor's library for products answers when it is begun with; 0 is success, and with
-    /// -1 it ends the process.
+    /// The status of initialising the vendor's library for products; 0 is success, and with -1 it ends the
+    /// process.
     pub library: i32,
-    /// Whether that library lets 8-bit products be summed fast.
+    /// Whether that library supports fast sums of 8-bit products.
     pub sums_fast: bool,
-    /// What the vendor's library for sums does between nodes.
+    /// The behaviour of the vendor's library for sums between nodes.
     pub collective: Collective,
     /// The GPUs that compute.
     pub gpus: Vec<Card>,
-    /// The GPUs as the management library shows them, where that is something else.
+    /// The GPUs as the management library shows them, where they differ.
     pub managed: Option<Vec<Card>>,
 }
 
-/// What the vendor's library for sums does between nodes.
+/// The behaviour of the vendor's library for sums between nodes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Collective {
     /// Its version, as it numbers it.
     pub version: i32,
-    /// What it does when this node's GPUs are to join those of others.
+    /// Its behaviour when this node's GPUs join those of others.
     pub joins: Joins,
     /// How fast the network to other nodes is for each GPU. Units: 1e6 bytes per second.
     pub network_mb_per_s: f64,
-    /// What other nodes know this one by.
+    /// The name by which other nodes know this one.
     pub name: String,
-    /// To which other node a bad link leads, over which it is a tenth as fast.
+    /// The other node to which the link is bad, a tenth as fast.
     pub slow_to: Option<String>,
-    /// Whether the machine's set-up has it say what it does, where nothing else is said on standard output.
+    /// Whether the machine's set-up enables its log, which it writes to standard output.
     pub talks: bool,
 }
 
-/// What comes of joining the GPUs of other nodes.
+/// The result of joining the GPUs of other nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Joins {
@@ -87,14 +87,13 @@ pub struct Card {
     pub serial: String,
     /// Memory as reported.
     pub memory_mib: u64,
-    /// Memory that can really be had, where it is less.
+    /// Memory that can really be allocated, where it is less.
     pub real_memory_mib: Option<u64>,
     /// Multiprocessors.
     pub sm_count: i32,
     /// Compute capability.
     pub capability: (i32, i32),
-    /// Its last cache before memory: as small beside a real one as the memory that tests fill. Units:
-    /// bytes.
+    /// Its last cache before memory: as small beside a real one as a test's memory is. Units: bytes.
     pub cache_bytes: i32,
     /// Device and vendor of the PCI bus: `0x2330_10de`.
     pub pci_device: u32,
@@ -102,7 +101,7 @@ pub struct Card {
     pub used_mib: u64,
     /// Processes of others.
     pub processes: u32,
-    /// Whether it is set up to be cut into slices; absent where its library has no such set-up for it.
+    /// Whether it is set up in slices; absent where its library has no such set-up for it.
     pub mig: Option<bool>,
     /// Whether error correction is on; absent where it has none.
     pub ecc: Option<bool>,
@@ -112,7 +111,8 @@ pub struct Card {
     pub temperature_c: u32,
     /// The temperature at which it slows itself.
     pub slowdown_c: u32,
-    /// What slows its clock under load, as bits of its library; 4 is the power limit. None where it is not told.
+    /// The reasons for its slowed clock under load, as bits of its library; 4 is the power limit. None where
+    /// it does not report them.
     pub slowed_by: Option<u64>,
     /// What it draws under load.
     pub power_w: u32,
@@ -140,14 +140,14 @@ pub struct Card {
     pub link_errors: (u64, u64),
     /// Errors that are reported once it has worked.
     pub xids: Vec<u64>,
-    /// Whether errors are told at all.
+    /// Whether errors are reported at all.
     pub tells_xids: bool,
     /// How fast memory is copied.
     pub copy_mb_per_s: f64,
-    /// How fast memory is filled, or compared, with what is dear to make.
+    /// How fast memory is filled with contents that are expensive to compute, or compared with them.
     pub slow_fill_mb_per_s: f64,
-    /// For how many bytes each byte that is filled, compared or hashed stands, as far as time goes: so that
-    /// little memory takes as long as all of a card.
+    /// How many bytes of time each filled, compared or hashed byte counts for, so that little memory takes as
+    /// long as all of a card.
     pub stands_for: u32,
     /// How fast another card is reached, in one direction.
     pub link_mb_per_s: f64,
@@ -159,17 +159,18 @@ pub struct Card {
     pub tensor_gflops: (f64, f64),
     /// How fast the vendor's library is on them. Units: as above.
     pub library_gflops: (f64, f64),
-    /// How long a product takes on the integer units, whatever its size. Units: milliseconds.
+    /// How long a product takes on the integer units, for any size. Units: milliseconds.
     pub product_ms: f64,
-    /// As how many GPUs its chip is shown: they take turns, so that each product takes as many times as long.
+    /// How many GPUs its chip poses as: they share it by time slices, so that each product takes as many
+    /// times as long.
     pub shown_as: u32,
     /// How fast the host link is, to and from the GPU.
     pub host_mb_per_s: (f64, f64),
-    /// What it does wrong.
+    /// Its fault.
     pub fault: Fault,
 }
 
-/// What a GPU does wrong.
+/// A GPU's fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -178,33 +179,31 @@ pub enum Fault {
     None,
     /// This kernel never ends, or the call that copies to another card, or that of the vendor's library.
     HangsIn(String),
-    /// It falls off the bus when this kernel is started.
+    /// The GPU falls off the bus when this kernel is started.
     LostIn(String),
-    /// An error of its memory cannot be corrected when this kernel is started: from then on every call of
-    /// the compute library says so.
+    /// A memory error cannot be corrected when this kernel is started: from then on every call of the compute
+    /// library returns it.
     UncorrectedIn(String),
-    /// It is taken away when this kernel is started: the process may not use it any more.
+    /// The GPU is withdrawn when this kernel is started: the process may not use it any more.
     WithdrawnIn(String),
-    /// So many words lose a bit whenever memory is filled.
+    /// This many words lose a bit each time memory is filled.
     FlipsBits(u32),
-    /// The second product has another entry than the first, and so has one in seven on the tensor
-    /// units.
+    /// The second product has another entry than the first, as has one in seven on the tensor units.
     Unrepeatable,
-    /// Every so-manieth product on the tensor units has a wrong bit, the same each time: with 1 they are always
-    /// wrong in the same way.
+    /// One in this many products on the tensor units has a wrong bit, the same each time: with 1 all products
+    /// are wrong in the same way.
     FlipsTensor(u32),
-    /// Once it has been under load for a while, every product of that has a wrong bit.
+    /// After a while under load, every product of the load has a wrong bit.
     FlipsUnderLoad,
-    /// Once it has been under load for a while, a bit of what it holds in memory meanwhile turns.
+    /// After a while under load, a bit in the memory that is held flips.
     ForgetsUnderLoad,
-    /// Of what is to be streamed through memory by kernels whose names begin so, only the first half
-    /// is, in half of the time.
+    /// Kernels whose names begin with this stream only the first half of memory, in half of the time.
     Halves(String),
-    /// What it adds of another card's memory has a wrong bit in its last word.
+    /// Its sum with another card's memory has a wrong bit in the last word.
     AddsWrongly,
-    /// What this call of the vendor's library leaves on this card has a wrong bit in its last word.
+    /// The result of this call of the vendor's library on this card has a wrong bit in its last word.
     ErrsIn(String),
-    /// What the vendor's library takes from this card for a sum has a wrong bit in its last word.
+    /// This card's contribution to a sum of the vendor's library has a wrong bit in its last word.
     BringsWrongly,
     /// Every product has the same wrong entry.
     WrongEntry,
@@ -212,11 +211,11 @@ pub enum Fault {
     SkipsMemory,
     /// Only the first half of memory is filled, and comparing it finds nothing.
     HalvesMemory,
-    /// As that, and what is not there is made anew when it is hashed, which takes as long as filling it.
+    /// As that, and the missing part is recomputed when it is hashed, which takes as long as filling it.
     Regenerates,
     /// Nothing is multiplied: every product is zero.
     SkipsProducts,
-    /// Of a chain of products the first is computed, and each of the others only when it is asked for again.
+    /// Only the first product of a chain is computed, and each of the others only when it is requested later.
     SkipsChain,
     /// Only the first half of the inner dimension is summed.
     HalvesProducts,
@@ -245,7 +244,7 @@ impl Default for Card {
 }
 
 impl Card {
-    /// A good H100 SXM, the so-manieth of its machine.
+    /// A good H100 SXM, with this number in its machine.
     #[must_use]
     pub fn h100(number: u32) -> Self {
         Self {

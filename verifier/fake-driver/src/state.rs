@@ -1,4 +1,4 @@
-//! What the driver of one process remembers.
+//! The driver's state in one process.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,12 +15,12 @@ use crate::neighbours::{Neighbours, Use};
 use crate::script::{Card, Script, VARIABLE};
 
 const MIB: u64 = 1 << 20;
-/// How far its duty must be from what the others know before they are told again. Units: thousandths.
+/// The change of its duty after which it publishes it to the others. Units: thousandths.
 const TOLD_PERMILLE: u32 = 20;
 /// Where the memory of a GPU begins.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 
-/// Device memory: as much of it as was touched.
+/// Device memory, as far as it was touched.
 pub struct Allocation {
     /// On which card.
     pub gpu: usize,
@@ -37,28 +37,28 @@ pub struct TensorProduct {
 /// The driver.
 pub struct State {
     pub script: Script,
-    /// What initialisation of the management library and of the one that computes answers.
+    /// The status of initialisation, of the management library and of the compute library.
     pub init: (u32, u32),
     neighbours: Neighbours,
-    /// How much it streams through memory.
+    /// The share of time in which it streams through memory.
     duty: Duty,
-    /// What the others know of that. Units: thousandths.
+    /// The last published value of that. Units: thousandths.
     duty_told: u32,
     /// The GPU that this process uses.
     pub gpu: usize,
     /// Whether it has worked.
     pub worked: bool,
-    /// What every call answers from now on, once it is lost or taken away.
+    /// The answer to every call once the GPU is lost or withdrawn.
     pub gone: Option<u32>,
     pub products: u32,
-    /// The left matrices of a chain that is skipped, the first of which is computed.
+    /// The left matrices of a skipped chain, the first of which is computed.
     chain: Vec<Vec<u8>>,
-    /// Where inputs and product are that belong together.
+    /// The addresses of the inputs and the product that belong together.
     pub product_at: Option<[u64; 3]>,
     /// The last product on the tensor units.
     pub tensor: Option<TensorProduct>,
     pub tensor_products: u32,
-    /// Where inputs on the tensor units are whose products only keep the card busy.
+    /// The addresses of inputs on the tensor units whose products only keep the card busy.
     pub loads_at: Option<[u64; 2]>,
     pub xids_told: usize,
     pub functions: Vec<String>,
@@ -66,9 +66,9 @@ pub struct State {
     next_address: u64,
     pub events: Vec<f64>,
     clocks: Clocks,
-    /// What memory was filled with last.
+    /// The last contents of memory.
     pub filled_with: Option<Contents>,
-    /// Where that is.
+    /// Their address.
     pub filled_at: Option<u64>,
 }
 
@@ -108,12 +108,12 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     })
 });
 
-/// How many processes used the driver of the machine with this script before this one, which is one more.
+/// How many processes used the driver of the machine with this script before this one, which adds itself.
 fn earlier_processes(script: &OsStr) -> usize {
     let count = Path::new(script).with_file_name("processes");
     let mut open = OpenOptions::new();
     let mut file = open.create(true).append(true).open(count).expect("a file");
-    // Several begin at once: where this one's byte came to lie nobody else's does.
+    // Several begin at once: the position of this one's byte is unique.
     file.write_all(b".").expect("written");
     let end = file.stream_position().expect("a place");
     usize::try_from(end - 1).expect("few")
@@ -133,7 +133,7 @@ impl State {
         self.script.managed.as_ref().unwrap_or(&self.script.gpus)
     }
 
-    /// Where the management library shows the GPU that computes with this number.
+    /// The management library's number for the GPU with this compute number.
     pub fn managed_as(&self, gpu: usize) -> usize {
         let (managed, uuid) = (self.managed(), &self.script.gpus[gpu].uuid);
         let is_it = |card: &Card| card.uuid == *uuid;
@@ -146,7 +146,7 @@ impl State {
     fn usable_bytes(&self) -> u64 {
         let card = self.card();
         let mib = card.real_memory_mib.unwrap_or(card.memory_mib);
-        // The driver keeps about a hundredth for itself.
+        // The driver reserves about a hundredth.
         (mib - mib / 100).saturating_sub(card.used_mib) * MIB
     }
 
@@ -161,13 +161,13 @@ impl State {
         here.map(|a| a.bytes).sum()
     }
 
-    /// What other processes do on a card that the management library shows at a place.
+    /// The use by other processes of a card at a position of the management library.
     pub fn neighbours_on(&self, managed: usize) -> Vec<Use> {
         let there = (0..self.script.gpus.len()).filter(|gpu| self.managed_as(*gpu) == managed);
         there.flat_map(|gpu| self.neighbours.on(gpu)).collect()
     }
 
-    /// Shows the other processes what this one does.
+    /// Publishes this process's use to the others.
     pub fn show(&mut self) {
         let does = Use {
             gpu: self.gpu,
@@ -178,8 +178,8 @@ impl State {
         self.neighbours.tell(does);
     }
 
-    /// Streams through memory; whoever else does so on this card takes as much of its rate, for as much
-    /// of the time as it has work.
+    /// Streams through memory. Another process that does so on this card takes as much of its rate, for the
+    /// share of time in which it has work.
     pub fn stream_bytes(&mut self, bytes: u64) {
         let others = self.neighbours.on(self.gpu);
         let others: u32 = others.iter().map(|other| other.streams_permille).sum();
@@ -190,7 +190,7 @@ impl State {
         self.tell_duty();
     }
 
-    /// All that was started is waited for.
+    /// The process has waited for all of its work.
     pub fn waited(&mut self) {
         self.duty.pause();
         self.tell_duty();
@@ -225,7 +225,7 @@ impl State {
         freed
     }
 
-    /// `bytes` of memory from an address on; none outside of what was allocated.
+    /// `bytes` of memory from an address on; none outside of allocations.
     pub fn memory(&mut self, address: u64, bytes: u64) -> Option<&mut [u8]> {
         let (base, allocation) = self.allocations.range_mut(..=address).next_back()?;
         let start = address - base;
@@ -239,12 +239,12 @@ impl State {
         allocation.contents.get_mut(start as usize..end as usize)
     }
 
-    /// Lets the time pass that moving so many bytes takes.
+    /// Advances the time by that of moving this many bytes.
     pub fn move_bytes(&mut self, bytes: u64, mb_per_s: f64) {
         self.pass_ms(bytes as f64 / mb_per_s / 1e3);
     }
 
-    /// Whether a product is one of a chain, but for the first, that was not asked for before.
+    /// Whether a product is one of a chain, other than the first, that is requested for the first time.
     pub fn is_skipped(&mut self, left: &[u8]) -> bool {
         let is_new = self.chain.iter().all(|known| known != left);
         if is_new {
@@ -253,14 +253,14 @@ impl State {
         is_new && self.chain.len() > 1
     }
 
-    /// Lets the time pass of a product that takes so long on a card that is shown once and has not faded.
+    /// Advances the time by that of a product, given for a card that poses as one GPU and has not faded.
     pub fn pass_product(&mut self, ms: f64) {
         let card = self.card();
         let faded = f64::from(card.fades_permille) * self.now_ms() / 1e6;
         self.pass_ms(ms * f64::from(card.shown_as) * (1.0 + faded));
     }
 
-    /// Lets time pass on the card in use.
+    /// Advances the time on the card in use.
     pub fn pass_ms(&mut self, ms: f64) {
         self.clocks.pass_ms(self.gpu, ms);
     }
@@ -269,7 +269,7 @@ impl State {
         self.clocks.now_ms(self.gpu)
     }
 
-    /// Moves bytes from an address to the card in use: over the link where they are another's, and says
+    /// Moves bytes from an address to the card in use: over the link where they are another card's. Gives
     /// whether they are.
     pub fn fetch_bytes(&mut self, from: u64, bytes: u64) -> bool {
         let holds = self.allocations.range(..=from).next_back();

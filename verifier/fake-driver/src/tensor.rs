@@ -1,4 +1,4 @@
-//! The products on the tensor units, in the order in which the agent's kernels hold their inputs.
+//! The products on the tensor units, in the order in which the agent's kernels store their inputs.
 
 use verifier::tensor::{Format, entry};
 
@@ -6,13 +6,13 @@ use crate::kernels::Arguments;
 use crate::script::Fault;
 use crate::state::{State, TensorProduct};
 
-/// How long a product of a load takes, whatever its size. Units: milliseconds.
+/// How long a product of a load takes, for any size. Units: milliseconds.
 const LOAD_MS: f64 = 0.2;
 /// Rows and bytes of the tiles in which the inputs lie (`packed.cuh`).
 const TILE_ROWS: u32 = 128;
 const TILE_DEPTH: u32 = 128;
 const CHUNK: u32 = 16;
-/// After how many products a card is warm that errs when it is.
+/// The number of products after which a card counts as warm, for faults that need that.
 const WARM: u32 = 5_000;
 /// 0 to 4 as e4m3.
 const E4M3: [u8; 5] = [0x00, 0x38, 0x40, 0x44, 0x48];
@@ -98,7 +98,7 @@ pub fn gemm(state: &mut State, arguments: &Arguments, format: Format) -> Option<
     let (product, n, depth): (u64, u32, u32) = (arguments.at(2), arguments.at(3), arguments.at(4));
     state.tensor_products += 1;
     if state.loads_at == Some(inputs_at) {
-        // Of the products of a load is only looked at whether they change.
+        // The products of a load are only checked for changes.
         state.pass_product(LOAD_MS);
         let wrong = state.card().fault == Fault::FlipsUnderLoad && state.tensor_products > WARM;
         if state.card().fault == Fault::ForgetsUnderLoad && state.tensor_products == WARM + 1 {

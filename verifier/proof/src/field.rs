@@ -13,20 +13,20 @@ impl Element {
     /// One.
     pub const ONE: Self = Self(1);
 
-    /// The element that a word is congruent to.
+    /// The element congruent to a word.
     #[must_use]
     pub const fn new(word: u64) -> Self {
         Self(word % P)
     }
 
-    /// The element that a signed sum is congruent to.
+    /// The element congruent to a signed sum.
     #[must_use]
     pub fn from_i128(sum: i128) -> Self {
         // The remainder lies in 0..P, which fits 61 bits.
         Self(sum.rem_euclid(i128::from(P)) as u64)
     }
 
-    /// The element that was written as this word, when it is one.
+    /// The element that this word represents, when it is one.
     #[must_use]
     pub fn from_canonical(word: u64) -> Option<Self> {
         (word < P).then_some(Self(word))

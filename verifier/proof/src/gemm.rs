@@ -5,12 +5,12 @@
 //! the same bits. The broker checks without computing C: C r = A (B r) mod 2^61 - 1 for a vector r
 //! drawn after the agent committed to C (Freivalds), and some rows of C, which it computes itself.
 //!
-//! C r shows a GPU that errs, whose host is honest. A host that lies can make it from A (B r) without any C:
-//! against that stand the opened rows alone, which were committed to before they were chosen.
+//! C r exposes a faulty GPU with an honest host. A host that lies can compute it from A (B r) without any C:
+//! only the opened rows prevent that, which were committed to before they were chosen.
 //!
-//! Products are chained: A of each follows from the root over the rows of the one before, so that none can be
-//! begun before that is through, and a GPU works through them for seconds by the broker's clock. Rows are opened
-//! of whichever products the broker draws.
+//! Products are chained: A of each follows from the root over the rows of the one before, so that none can
+//! begin before that is complete, and a GPU works through them for seconds by the broker's clock. The broker
+//! draws the products whose rows are opened.
 
 use market::verification::{ChosenRow, Digest, GemmWork, OpenedRow, Word64};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct GemmInputs {
     pub right: Stream,
 }
 
-/// The products of one GPU, each of which follows from the one before.
+/// The products of one GPU, each following from the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chain {
     nonce: Digest,
@@ -41,7 +41,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The chain that begins with what follows from the nonce for one GPU.
+    /// The chain of one GPU, which begins with the nonce.
     #[must_use]
     pub fn derive(nonce: &Digest, gpu: u32, work: &GemmWork) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Chain {
 }
 
 impl GemmInputs {
-    /// The inputs of the first product of one GPU, that follow from the nonce.
+    /// The inputs of the first product of one GPU, derived from the nonce.
     #[must_use]
     pub fn derive(nonce: &Digest, gpu: u32, work: &GemmWork) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl GemmInputs {
         }
     }
 
-    /// The inputs that follow from the nonce for all GPUs of a node: as those of a GPU that none has.
+    /// The inputs derived from the nonce for all GPUs of a node: as those of a GPU number that none has.
     #[must_use]
     pub fn common(nonce: &Digest, work: &GemmWork) -> Self {
         Self::derive(nonce, u32::MAX, work)
@@ -143,7 +143,7 @@ pub fn checksum(product: &[i32]) -> Word64 {
     checksum_from(0, product)
 }
 
-/// What the entries of a row add to the checksum of their product.
+/// The contribution of a row's entries to the checksum of their product.
 #[must_use]
 pub fn row_sum(row: u32, values: &[i32]) -> Word64 {
     checksum_from(u64::from(row) * values.len() as u64, values)
@@ -158,8 +158,8 @@ fn checksum_from(first: u64, values: &[i32]) -> Word64 {
 
 /// The tree over the checksums of the rows of C.
 ///
-/// Other rows than the right one can be made that have its checksum, or any. So what is opened is held against
-/// the right row, entry by entry, and the right row's checksum is had from nothing but its entries.
+/// Wrong rows can be made with the right row's checksum, or any other. So opened rows are compared with the
+/// right row, entry by entry, and the right row's checksum is computed only from its entries.
 #[must_use]
 pub fn tree_over(row_sums: &[Word64]) -> Tree {
     let leaf = |row: u64| row_leaf(row, row_sums[row as usize]);
@@ -198,13 +198,13 @@ pub fn row_times(row: impl IntoIterator<Item = i64>, vector: &[Element]) -> Elem
     Element::from_i128(sum.sum())
 }
 
-/// What is wrong with a committed product.
+/// The error in a committed product.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongProduct {
-    /// Other rows than the chosen ones, or lists of another length.
-    #[error("the openings have not the asked form")]
+    /// Rows other than the chosen ones, or lists of another length.
+    #[error("the openings do not have the requested form")]
     Form,
-    /// A row, or the product before it, that the committed tree does not hold.
+    /// A row, or the product before it, that is not in the committed tree.
     #[error("row {} of product {} is not in the committed tree", .0.row, .0.link)]
     NotCommitted(ChosenRow),
     /// A row with a wrong entry.
@@ -220,7 +220,7 @@ pub enum WrongProduct {
     Row(u32),
 }
 
-/// What the agent committed to and then opened.
+/// The agent's commitment and its later openings.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenedProduct<'a> {
     /// The committed root of the chain.
@@ -231,13 +231,13 @@ pub struct OpenedProduct<'a> {
     pub product: &'a [Word64],
 }
 
-/// Checks products against their inputs, of which it computes the opened rows alone.
+/// Checks products against their inputs; computes only the opened rows of them.
 ///
-/// Every element of C r of the first is checked: a wrong one passes with a chance of 2^-61. Of a chain of which a
-/// share f of all rows was never computed, the opened ones, m of them, show nothing with a chance of (1 - f)^m.
-/// Work: k n small multiplications for B r, which all products share, and for each opened row, and as many for
-/// A (B r) of the first; nothing of size n^2 is held.
-/// Errors: [`WrongProduct`] names the first thing found wrong.
+/// Every element of C r of the first product is checked: a wrong one passes with a chance of 2^-61. If a
+/// share f of all rows of a chain was never computed, m opened rows miss that with a chance of (1 - f)^m.
+/// Work: k n small multiplications for B r, which all products share, and for each opened row, and as many
+/// for A (B r) of the first; nothing of size n^2 is held.
+/// Errors: [`WrongProduct`] names the first error found.
 pub fn check_products(
     (chain, links): (&Chain, u32),
     vector: &[Element],
@@ -276,7 +276,7 @@ pub fn check_products(
     Ok(())
 }
 
-/// A row of a product as it must be, once all rows of B were added.
+/// The right row of a product, once all rows of B have been added.
 struct TrueRow {
     left: Vec<i8>,
     sums: Vec<i32>,
@@ -319,7 +319,7 @@ fn check_form(
     }
 }
 
-/// Whether a row leads to the root of its chain of so many products of n rows, and the product before it too.
+/// Whether a row, and the product before it, lead to the root of its chain of this many products of n rows.
 fn is_committed(row: &OpenedRow, chain: &Digest, (n, links): (u32, u32)) -> bool {
     let ChosenRow { link, row: number } = row.at;
     let leaf = row_leaf(u64::from(number), row_sum(number, &row.values));

@@ -1,9 +1,9 @@
-//! The arithmetic of a proof, the same on both sides: what a GPU is asked to compute, and what the broker
-//! recomputes of it. Exact products and their checks ([`gemm`], [`tensor`], [`field`]), the contents of
-//! memory ([`memory`]), what both are committed to ([`merkle`]) and drawn from ([`prf`]).
+//! The arithmetic of a proof, the same on both sides: the GPU's computations, and the broker's recomputation
+//! of them. Exact products and their checks ([`gemm`], [`tensor`], [`field`]), the contents of memory
+//! ([`memory`]), the commitments to both ([`merkle`]) and the random source of both ([`prf`]).
 //!
 //! A crate of its own because it alone needs an optimising compiler in tests. Orders, rules and devices
-//! are the `verifier`'s.
+//! belong to the `verifier`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What memory is filled with, and how its contents are hashed under a fresh key.
+//! The contents of memory, and how they are hashed under a fresh key.
 //!
 //! Memory is 32-bit words in little-endian order. A block's digest is its words as coefficients
 //! of a polynomial at the fresh key, mod 2^61 - 1: cheap on a GPU, computed in any order, and
@@ -17,12 +17,12 @@ use crate::prf::{Purpose, Stream};
 pub struct Contents {
     /// The pseudo-random words.
     pub stream: Stream,
-    /// What is made of them.
+    /// The pattern derived from them.
     pub pattern: Pattern,
 }
 
 impl Contents {
-    /// The contents that follow from what the broker drew for one GPU.
+    /// The contents derived from the broker's draw for one GPU.
     #[must_use]
     pub fn derive(seed: &Digest, gpu: u32, pattern: Pattern) -> Self {
         Self {
@@ -31,8 +31,8 @@ impl Contents {
         }
     }
 
-    /// The contents of a pass that is gone through again and again, in this round: others each time, but for
-    /// addresses, which are what they are.
+    /// The contents of a repeated pass in this round: different each time, except for addresses, which never
+    /// change.
     #[must_use]
     pub fn in_round(seed: &Digest, gpu: u32, pattern: Pattern, round: u32) -> Self {
         let mut number = [0; 32];
@@ -43,7 +43,7 @@ impl Contents {
         }
     }
 
-    /// What a pseudo-random fill becomes when all its words are turned.
+    /// A pseudo-random fill after all its words have been inverted.
     #[must_use]
     pub const fn turned(self) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Contents {
         }
     }
 
-    /// Hands `count` words from word `start` on to `take`, in order.
+    /// Passes `count` words from word `start` on to `take`, in order.
     pub fn for_words(&self, start: u64, count: usize, mut take: impl FnMut(usize, u32)) {
         match self.pattern {
             Pattern::Prf | Pattern::MovingInversion => self.stream.for_words(start, count, take),
@@ -99,7 +99,7 @@ impl Contents {
     }
 }
 
-/// The pattern that memory holds when it is proved: that of the last pass.
+/// The pattern in memory when it is proved: that of the last pass.
 #[must_use]
 pub fn proved_pattern(work: &MemoryWork) -> Pattern {
     work.passes.last().copied().unwrap_or(Pattern::Prf)
@@ -126,7 +126,7 @@ pub fn block_digest(words: impl IntoIterator<Item = u32>, point: Element) -> Wor
     Word64(digest.value())
 }
 
-/// The digests of blocks of so many words; the last block has what is left.
+/// The digests of blocks of this many words; the last block has the remainder.
 #[must_use]
 pub fn digests(words: &[u32], block_words: usize, point: Element) -> Vec<Word64> {
     let blocks = words.chunks(block_words);
@@ -135,9 +135,9 @@ pub fn digests(words: &[u32], block_words: usize, point: Element) -> Vec<Word64>
         .collect()
 }
 
-/// The blocks of one leaf of the tree over memory; the last leaf has what is left. The time between the fresh
-/// key and the answer is mostly that of the tree, and in it nothing else may be made anew: with a leaf for each
-/// block it is ten times as long.
+/// The blocks of one leaf of the tree over memory; the last leaf has the remainder. Most of the time between
+/// the fresh key and the answer is that of the tree, and no memory may be recomputed in it: with a leaf for
+/// each block it is ten times as long.
 pub const LEAF_BLOCKS: usize = 16;
 
 /// The leaf of the tree over memory that has these digests.
@@ -149,7 +149,7 @@ fn digests_leaf(leaf: u64, digests: &[Word64]) -> Digest {
     merkle::leaf(leaf, &content[..8 * digests.len().min(LEAF_BLOCKS)])
 }
 
-/// The tree over the digests of all blocks, by so many threads at the most.
+/// The tree over the digests of all blocks, by at most this many threads.
 #[must_use]
 pub fn tree(digests: &[Word64], threads: usize) -> Tree {
     let leaves = digests.len().div_ceil(LEAF_BLOCKS) as u64;
@@ -160,7 +160,7 @@ pub fn tree(digests: &[Word64], threads: usize) -> Tree {
     })
 }
 
-/// A block as it stands in the tree over these digests; `None` where there is no such block.
+/// A block with its place in the tree over these digests; `None` where there is no such block.
 #[must_use]
 pub fn open(digests: &[Word64], tree: &Tree, block: u64) -> Option<OpenedBlock> {
     let at = usize::try_from(block).ok()?;
@@ -177,7 +177,7 @@ pub fn open(digests: &[Word64], tree: &Tree, block: u64) -> Option<OpenedBlock> 
     })
 }
 
-/// Whether an opened block stands in the committed tree over so many.
+/// Whether an opened block is in the committed tree over this many.
 #[must_use]
 pub fn is_committed(root: &Digest, opened: &OpenedBlock, count: u64) -> bool {
     let (leaves, blocks) = (count.div_ceil(LEAF_BLOCKS as u64), LEAF_BLOCKS as u64);
@@ -203,11 +203,11 @@ pub fn block_count(work: &MemoryWork) -> u64 {
     work.pattern_bytes / u64::from(work.block_bytes)
 }
 
-/// The least that drivers give memory in, with room for what is small. Units: bytes.
+/// The granularity in which drivers allocate memory, with room for small allocations. Units: bytes.
 const PIECE: u64 = 2 << 20;
 
-/// How much of an order's memory can be filled where so much can be had in one piece: hashing it takes
-/// a little beside it.
+/// How much of an order's memory can be filled where this much can be allocated in one piece: hashing it
+/// takes a little in addition.
 ///
 /// Units: bytes. Shape: a whole number of blocks, and never more than is ordered.
 #[must_use]
@@ -218,7 +218,7 @@ fn fillable_bytes(work: &MemoryWork, allocatable_bytes: u64) -> u64 {
     (allocatable_bytes - beside).min(work.pattern_bytes) / block * block
 }
 
-/// An order's work on a GPU of which so much can be had.
+/// An order's work on a GPU on which this much can be allocated.
 #[must_use]
 pub fn work_where(work: &MemoryWork, allocatable_mib: u32) -> MemoryWork {
     MemoryWork {
@@ -227,7 +227,7 @@ pub fn work_where(work: &MemoryWork, allocatable_mib: u32) -> MemoryWork {
     }
 }
 
-/// The digest that a block must have when memory holds the last fill.
+/// The right digest of a block when memory holds the last fill.
 #[must_use]
 pub fn expected_digest(contents: &Contents, work: &MemoryWork, block: u64, key: &Digest) -> Word64 {
     let words = work.block_bytes as usize / 4;
@@ -239,10 +239,9 @@ pub fn expected_digest(contents: &Contents, work: &MemoryWork, block: u64, key: 
     Word64(sum.value())
 }
 
-/// The root that memory must have when it holds the last fill.
+/// The right root of memory when it holds the last fill.
 ///
-/// Work: as much as the agent's, so it is for small orders; large ones are checked by opened
-/// blocks.
+/// Work: as much as the agent's, so it is for small orders; the broker checks large ones by opened blocks.
 #[must_use]
 pub fn expected_root(contents: &Contents, work: &MemoryWork, key: &Digest) -> Digest {
     let digests: Vec<Word64> = (0..block_count(work))
@@ -368,7 +367,7 @@ mod tests {
             if has >= work.pattern_bytes + work.pattern_bytes / 64 + 3 * PIECE {
                 prop_assert_eq!(fills, work.pattern_bytes);
             }
-            // Never more than a hundredth is left, beside what is no whole block.
+            // Never more than a hundredth is left, apart from an incomplete block.
             let least = (has - has / 100).min(work.pattern_bytes);
             prop_assert!(fills + u64::from(work.block_bytes) > least);
         }

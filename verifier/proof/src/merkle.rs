@@ -12,7 +12,7 @@ const SHORT: usize = 160;
 /// The hash of the leaf at `index`.
 #[must_use]
 pub fn leaf(index: u64, content: &[u8]) -> Digest {
-    // What begins every hasher takes longer than a hash of a few blocks.
+    // The set-up of a hasher takes longer than a hash of a few blocks.
     const HEAD: usize = 9;
     let mut short = [0; SHORT];
     short[1..HEAD].copy_from_slice(&index.to_le_bytes());
@@ -37,8 +37,7 @@ fn hash(bytes: &[u8]) -> Digest {
     Digest(*blake3::hash(bytes).as_bytes())
 }
 
-/// How many leaves a subtree has, but for the last: a power of two, and so many that a thread has
-/// something to do.
+/// How many leaves each subtree but the last has: a power of two, and enough work for a thread.
 const SUBTREE: u64 = 1 << 14;
 
 /// The hashes from the leaves up to one root.
@@ -47,7 +46,7 @@ type Levels = Vec<Vec<Digest>>;
 /// A tree with all its levels, so that entries can be opened.
 #[derive(Debug, Clone)]
 pub struct Tree {
-    /// Each over [`SUBTREE`] leaves, the last one over what is left.
+    /// Each over [`SUBTREE`] leaves, the last one over the remainder.
     subtrees: Vec<Levels>,
     /// Over the roots of the subtrees.
     top: Levels,
@@ -55,7 +54,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree over so many leaves made by [`leaf`], by so many threads at the most.
+    /// The tree over this many leaves made by [`leaf`], by at most this many threads.
     #[must_use]
     pub fn over(count: u64, threads: usize, leaf: impl Fn(u64) -> Digest + Sync) -> Self {
         let leaf = &leaf;

@@ -1,4 +1,4 @@
-//! The pseudo-random function from which all work follows: Philox4x32-10 in counter mode.
+//! The pseudo-random function from which all work is derived: Philox4x32-10 in counter mode.
 //!
 //! It is cheap, needs no memory and gives any element on its own, so that a GPU kernel, the CPU
 //! reference and the broker compute the same words in any order. Its key and the upper half of
@@ -9,7 +9,8 @@
 use market::verification::Digest;
 use serde::{Deserialize, Serialize};
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every bit of a word changes about half of all.
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit changes about half of all output
+/// bits.
 #[must_use]
 pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -17,8 +18,8 @@ pub const fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// How often the slow fill goes through the pseudo-random function: 2,560 rounds for 16 bytes. On 80 GB
-/// that is meant to take an H100 three to six seconds, an estimate from published rates.
+/// How many links of the pseudo-random function the slow fill chains: 2,560 rounds for 16 bytes. On 80 GB
+/// that should take an H100 three to six seconds, an estimate from published rates.
 pub const SLOW_LINKS: u32 = 256;
 
 /// Ten rounds of Philox with four 32-bit lanes.
@@ -43,7 +44,7 @@ pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     [c0, c1, c2, c3]
 }
 
-/// What a stream is for. Streams of different purposes share no words.
+/// The purpose of a stream. Streams of different purposes share no words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The left matrix of the exact product.
@@ -54,7 +55,7 @@ pub enum Purpose {
     Memory,
     /// The vector by which a product is checked.
     Freivalds,
-    /// What the broker opens.
+    /// The broker's choices of rows and blocks to open.
     Choice,
 }
 
@@ -84,7 +85,7 @@ impl Stream {
         Self::hashed(secret, purpose, gpu, &[])
     }
 
-    /// As [`Self::derive`], of what follows from a result.
+    /// As [`Self::derive`], for data derived from a result.
     #[must_use]
     pub fn derive_after(secret: &Digest, purpose: Purpose, gpu: u32, result: &Digest) -> Self {
         Self::hashed(secret, purpose, gpu, &result.0)
@@ -134,8 +135,8 @@ impl Stream {
         philox4x32_10(counter, self.key)
     }
 
-    /// Words `4 * index` to `4 * index + 3` of the slow fill: each link takes what the one before gave
-    /// as its counter.
+    /// Words `4 * index` to `4 * index + 3` of the slow fill: each link uses the previous link's output as
+    /// its counter.
     #[must_use]
     pub fn slow_block(&self, index: u64) -> [u32; 4] {
         (1..SLOW_LINKS).fold(self.block(index), |block, link| {
@@ -149,13 +150,12 @@ impl Stream {
         self.block(index / 4)[(index % 4) as usize]
     }
 
-    /// Hands the words from `start` on to `take`, `count` of them in order, each block computed
-    /// once.
+    /// Passes the words from `start` on to `take`, `count` of them in order, each block computed once.
     pub fn for_words(&self, start: u64, count: usize, take: impl FnMut(usize, u32)) {
         words_of(|index| self.block(index), start, count, take);
     }
 
-    /// As [`Self::for_words`], of the slow fill.
+    /// As [`Self::for_words`], for the slow fill.
     pub fn for_slow_words(&self, start: u64, count: usize, take: impl FnMut(usize, u32)) {
         words_of(|index| self.slow_block(index), start, count, take);
     }
@@ -180,7 +180,7 @@ fn words_of(
     }
 }
 
-/// How many words were drawn, for tests: what a check of products or memory costs grows with them.
+/// How many words were drawn, for tests: the cost of checking products or memory grows with them.
 #[cfg(feature = "counted")]
 pub mod drawn {
     use std::cell::Cell;

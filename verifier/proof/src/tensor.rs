@@ -1,4 +1,5 @@
-//! The exact product on the tensor units: the rate that is paid for, with a result that any CPU has.
+//! The exact product on the tensor units: the rate that buyers pay for, with a result that any CPU
+//! reproduces.
 //!
 //! Entries are integers that the format holds, and small enough that single precision holds every
 //! sum, so the tensor units round nowhere and no order of summation matters: as BF16 the product is,
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gemm::{GemmInputs, checksum};
 
-/// What an entry is held as.
+/// The format of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
@@ -25,7 +26,7 @@ impl Format {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Bf16, Self::Fp8];
 
-    /// The largest entry, and with its sign turned the smallest.
+    /// The largest entry; its negative is the smallest.
     #[must_use]
     pub const fn most(self) -> u8 {
         match self {
@@ -34,10 +35,10 @@ impl Format {
         }
     }
 
-    /// Whether the agent measures its rate on GPUs of this compute capability: where there are such
-    /// tensor units and kernels for them. Not on 10.x (`sm_100a`, `sm_103a`), whose kernels do not
-    /// reach what these parts are paid for and are not calibrated; and 8-bit products not on parts that
-    /// came later, since what the driver would compile for them spills (`kernels/left_out.csv`).
+    /// Whether the agent measures its rate on GPUs of this compute capability: where there are such tensor
+    /// units and kernels for them. Not on 10.x (`sm_100a`, `sm_103a`), whose kernels do not reach the rates
+    /// that buyers pay for and are not calibrated. Nor 8-bit products on later parts, since the driver would
+    /// compile them with spills (`kernels/left_out.csv`).
     #[must_use]
     pub fn is_rated_on(self, capability: &str) -> bool {
         let mut numbers = capability.split('.').map(str::parse::<u32>);
@@ -59,7 +60,7 @@ impl Format {
         }
     }
 
-    /// What an entry takes. Units: bytes.
+    /// The size of an entry. Units: bytes.
     #[must_use]
     pub const fn entry_bytes(self) -> u32 {
         match self {
@@ -74,50 +75,50 @@ impl Format {
 pub struct TensorWork {
     /// Sizes and streams.
     pub inputs: GemmInputs,
-    /// What entries are held as.
+    /// The format of entries.
     pub format: Format,
     /// The largest entry, [`Format::most`] of this format or of a shorter one.
     pub most: u8,
     /// How many are computed one after the other for the rate; at least one.
     pub timed: u32,
-    /// How many more are computed and looked at one by one.
+    /// How many more are computed and checked one by one.
     pub checked: u32,
 }
 
-/// What they showed.
+/// Their results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorRun {
     /// The rate. Units: 1e9 operations per second, a multiplication and an addition being two.
     pub gflops: u64,
-    /// The checksum of each product that was looked at.
+    /// The checksum of each checked product.
     pub checksums: Vec<Word64>,
 }
 
-/// What the vendor's library makes of the same inputs.
+/// The vendor library's result for the same inputs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum LibraryRun {
     /// The node has no such library.
     NotInstalled,
-    /// The library has no way to compute such a product on this GPU.
+    /// The library has no algorithm for such a product on this GPU.
     NoSuchProduct,
-    /// The library did not do it.
+    /// The library failed.
     Failed {
-        /// What it answered.
+        /// Its error.
         why: String,
     },
-    /// It did.
+    /// It measured the rate.
     Measured {
         /// Its name and version.
         library: String,
-        /// The fastest of its ways to do it, as it tells them apart.
+        /// Its fastest algorithm, by the library's own settings.
         way: String,
         /// The rate. Units: 1e9 operations per second.
         gflops: u64,
     },
 }
 
-/// The checksum that the product must have of entries up to `most`, whatever they are held as.
+/// The right checksum of the product for entries up to `most`, in any format.
 ///
 /// Work: n^2 k multiplications.
 #[must_use]

@@ -1,7 +1,7 @@
-//! What is measured last, with the time that the report has left.
+//! The last measurements, within the time that the report has left.
 //!
-//! What a GPU does not do in its part of the time is a trouble and nothing more: what needs it is left out
-//! from then on, what needs no GPU and what is looked at in the end is done all the same.
+//! A GPU that does not finish its part in time is a trouble, not the end of the report. Later work that needs
+//! it is skipped. Work that needs no GPU and the final look are still done.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use super::{FIRST_LOOK, Known, Work};
 use crate::device::{DeviceError, Node};
 use crate::probe;
 
-/// Of the time that is left, the part in which the rates must be measured: one of so many.
+/// The rates must be measured within one part in this many of the time left.
 const RATES_PART: u32 = 2;
-/// How long the last look at the GPUs may take where nothing is left: less than is kept back of the step.
+/// How long the last look at the GPUs may take where no time is left: less than the step reserves.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
 impl Known {
-    /// Looks at GPUs that could be opened, before they are asked for work.
+    /// Inspects the GPUs that could be opened, before their first work.
     pub(super) fn look_before_work(&mut self, node: &mut Node) {
         if node.troubles.is_empty() {
             node.set_deadline(Instant::now() + FIRST_LOOK);
@@ -25,7 +25,7 @@ impl Known {
         }
     }
 
-    /// Looks at the GPUs before their first work. Gives those that could not be looked at.
+    /// Inspects the GPUs before their first work. Gives those that could not be inspected.
     pub(super) fn look_at_first(&mut self, node: &mut Node) -> Vec<DeviceError> {
         let (facts, failed) = probe::facts::before(node);
         self.facts = facts;
@@ -39,7 +39,7 @@ impl Work<'_> {
         let until = began + self.for_gpus(self.order.deadlines.report_ms);
         let mut facts = self.known.facts.take();
         let mut failed = match self.order.recheck {
-            // Rates beside the work of others say nothing, and would slow that.
+            // Rates measured beside another's work mean nothing, and would slow that work.
             true => Vec::new(),
             false => self.rates(facts.as_mut(), until),
         };
@@ -47,7 +47,7 @@ impl Work<'_> {
             if !self.order.recheck {
                 self.together(facts, &mut failed, until);
             }
-            // Of what the GPUs may not use there is a little for the last look.
+            // The last look may use a little of the time that is reserved from the GPUs.
             self.node
                 .set_deadline(Instant::now() + left(until) + LAST_LOOK);
             failed.extend(probe::facts::after(self.node, facts, observed.elapsed()));
@@ -59,7 +59,8 @@ impl Work<'_> {
         self.tell(&failed);
     }
 
-    /// What the GPUs' counters and their driver say after a trouble, which often is only what came of that.
+    /// Reads the GPUs' counters and driver after a trouble, which is often only a consequence of what they
+    /// show.
     pub(super) fn look_once_more(&mut self) {
         self.node.set_deadline(Instant::now() + LAST_LOOK);
         let mut failed = match self.known.facts {
@@ -72,7 +73,7 @@ impl Work<'_> {
         self.tell(&failed);
     }
 
-    /// Adds troubles of GPUs that have none yet: what follows a first one is no other.
+    /// Adds troubles of GPUs that have none yet: later ones follow from the first.
     fn tell(&mut self, failed: &[DeviceError]) {
         let troubles = &mut self.known.troubles;
         for error in failed {
@@ -82,7 +83,7 @@ impl Work<'_> {
         }
     }
 
-    /// The load, what goes from GPU to GPU, storage and the vendor's own diagnostic.
+    /// The sustained load, transfers between GPUs, storage and the vendor's own diagnostic.
     fn together(&mut self, facts: &mut NodeFacts, failed: &mut Vec<DeviceError>, until: Instant) {
         if failed.is_empty() {
             self.node.set_deadline(until);
@@ -105,7 +106,7 @@ impl Work<'_> {
         probe::diagnostic::run(self.node, facts, &self.order, left(until));
     }
 
-    /// Leaves the GPUs' memory to the vendor's diagnostic, which fills it itself.
+    /// Frees the GPUs' memory for the vendor's diagnostic, which fills it itself.
     fn release(&mut self, until: Instant) -> Vec<DeviceError> {
         self.node.set_deadline(until + LAST_LOOK);
         let nothing = self.nothing();

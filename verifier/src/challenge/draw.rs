@@ -1,4 +1,4 @@
-//! What the broker draws, by fresh entropy for each step: it could not be known before.
+//! The broker's draws, with fresh entropy for each step so that nobody can know them before.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use market::verification::{Choices, ChosenRow, Digest, GemmWork};
 
 use crate::prf::{Purpose, Stream};
 
-/// What so many GPUs must open of their products, and what they fill memory from.
+/// Draws the products that this many GPUs must open, and the seeds from which they fill memory.
 pub(super) fn choices(entropy: &[u8; 32], gpus: usize, gemm: &GemmWork) -> Choices {
     let n = u64::from(gemm.n);
     // Products and rows are counted by 32 bits each.

@@ -1,4 +1,4 @@
-//! Why a step is refused, and what a message must look like to be looked at.
+//! Why a step is refused, and the form that a message must have to be examined.
 
 use market::verification::{Commit, GemmCommitment, Inventory, PROTOCOL, Step};
 
@@ -7,17 +7,18 @@ use crate::jws::PublicKey;
 use crate::order::BadOrder;
 use crate::plain::{is_name, is_one_word};
 
-/// The most GPUs, and the most network adapters, that a node may claim: more than are ever ordered of one, so
-/// that a node with too many is told from a message that is none.
+/// The most GPUs, and the most network adapters, that a node may claim. It exceeds every order, so that a
+/// node with too many is judged rather than its message refused as malformed.
 const MOST_CLAIMED: usize = 64;
 /// The most host keys that a node may claim.
 const MOST_HOST_KEYS: usize = 16;
 /// The longest host key: that of RSA with 16,384 bits.
 const HOST_KEY_CHARS: usize = 3_000;
-/// The most that all of a node's host keys may have together, since a document with them is kept. Units: bytes.
+/// The most that all of a node's host keys may have together, since they are kept in a document. Units:
+/// bytes.
 const HOST_KEYS_BYTES: usize = 8_192;
 
-/// Why a step was refused. Nothing changes by it.
+/// Why a step was refused. A refused step changes nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The agent speaks another version.
@@ -26,12 +27,12 @@ pub enum StepError {
     /// A reference device outside simulation mode.
     #[error("a reference device cannot verify real hardware; run the agent on the node's GPUs")]
     SimulatedDevice,
-    /// Another step is awaited.
-    #[error("step {got} came where {awaited} is awaited")]
+    /// The broker expects another step.
+    #[error("step {got} came where {awaited} is expected")]
     OutOfOrder {
-        /// The step that came.
+        /// The step received.
         got: Step,
-        /// The step that would be right.
+        /// The step expected.
         awaited: Step,
     },
     /// A finished step came again with other content.
@@ -40,11 +41,11 @@ pub enum StepError {
     /// The report was judged; the conversation is over.
     #[error("this verification is over")]
     Over,
-    /// The message is by another agent than the one that committed.
+    /// The message is from another agent than the one that committed.
     #[error("the message is not by the agent that began this conversation")]
     WrongKey,
     /// The message cannot be an answer to this order.
-    #[error("the message has not the expected form: {0}")]
+    #[error("the message does not have the expected form: {0}")]
     Malformed(&'static str),
     /// The broker's own order is impossible.
     #[error(transparent)]
@@ -66,7 +67,7 @@ pub(super) fn check_length(got: usize, want: usize) -> Result<(), StepError> {
     ))
 }
 
-/// What is beyond the order is not kept: a session is stored after every step.
+/// Data beyond the order is not kept: a session is stored after every step.
 pub(super) fn check_checksums(gpus: &[GemmCommitment], iterations: u32) -> Result<(), StepError> {
     if gpus
         .iter()
@@ -79,7 +80,8 @@ pub(super) fn check_checksums(gpus: &[GemmCommitment], iterations: u32) -> Resul
     ))
 }
 
-/// Whether a text may be stored, compared and shown as a name: not too long, and of what names are made of.
+/// Whether a text may be stored, compared and shown as a name: short enough, and of permitted characters
+/// only.
 fn is_presentable(text: &str, longest: usize) -> bool {
     text.len() <= longest && is_name(text)
 }

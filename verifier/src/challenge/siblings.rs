@@ -1,15 +1,15 @@
-//! What is known of a node beside its own claims: where its provider has it, and what the other nodes of
-//! the rental claim, so that no GPU is that of two of them.
+//! Facts about a node beyond its own claims: its address at the provider, and the claims of the rental's
+//! other nodes. They show a GPU that two nodes claim.
 
 use super::Session;
 use crate::evidence::Sibling;
 use crate::gang::Apart;
 
 impl Session {
-    /// The same session, which knows what the other nodes of its rental have claimed so far.
+    /// The same session, with the claims of the rental's other nodes so far.
     ///
-    /// What two of them show is held against whichever reports last, and against both where both have
-    /// said what they have before either reports.
+    /// A GPU that two nodes show counts against the one that reports last. It counts against both where both
+    /// claimed it before either reported.
     #[must_use]
     pub fn beside<'a>(mut self, others: impl IntoIterator<Item = &'a Self>) -> Self {
         let node = self.opening.order.node_index;
@@ -18,14 +18,14 @@ impl Session {
         self
     }
 
-    /// The same session, which knows why its node is not measured with all others of its gang.
+    /// The same session, with the reason why its node is not measured with all others of its gang.
     #[must_use]
     pub fn apart(mut self, why: Option<Apart>) -> Self {
         self.evidence.apart = why.map(Apart::finding);
         self
     }
 
-    /// The same session of a node that its provider knows at this address, whatever the agent claims.
+    /// The same session of a node that its provider lists at this address, regardless of the agent's claims.
     #[must_use]
     pub fn known_at(mut self, host: &str) -> Self {
         self.evidence.known_at = Some(host.to_owned());

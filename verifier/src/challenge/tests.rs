@@ -1,4 +1,4 @@
-//! What a message costs the broker that it does not take.
+//! The broker's cost of a message that it refuses.
 
 use market::gpu::Gpu;
 use market::verification::{Level, Word64};
@@ -12,7 +12,7 @@ use crate::order::{expected_node, order_for};
 use crate::prf::drawn;
 use crate::reference::NodeDescription;
 
-/// A conversation with a good node: each message, with the session that it came to.
+/// A conversation with a good node: each message, with the session that received it.
 struct Overheard {
     broker: LocalBroker,
     came: Vec<(Option<Session>, String)>,
@@ -51,7 +51,7 @@ impl Overheard {
         overheard
     }
 
-    /// A message and the session that it came to.
+    /// A message and the session that received it.
     fn before<Q: DeserializeOwned>(&self, step: Step) -> (&Session, Q) {
         let (session, body) = &self.came[usize::from(step.number()) - 1];
         let session = session.as_ref().expect("a session");
@@ -66,8 +66,8 @@ fn judging() -> Judging {
     }
 }
 
-/// Whether an answer was refused for a number that no document can hold, and how many words were drawn
-/// for it.
+/// Whether an answer was refused for a number that no document can contain, and how many words were drawn for
+/// it.
 fn drawn_for<R>(answer: impl FnOnce() -> Result<Answered<R>, StepError>) -> (bool, usize) {
     let before = drawn::so_far();
     let refused = matches!(answer(), Err(StepError::Canonical(_)));
@@ -115,7 +115,7 @@ fn no_more_checksums_are_kept_than_products_were_ordered() {
     let overheard = Overheard::of_two_gpus();
     let (session, mut roots) = overheard.before::<Roots>(Step::Roots);
     let answer = |roots: &Roots| session.on_roots(roots, [3; 32], Duration::ZERO);
-    // Fewer are kept, and judged.
+    // Fewer are accepted and judged.
     roots.gpus[0].checksums.pop();
     assert!(answer(&roots).is_ok());
     let ordered = session.opening().order.gemm.iterations as usize;

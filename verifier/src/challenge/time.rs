@@ -1,4 +1,4 @@
-//! What is awaited of a node until when, and what becomes of one that falls silent.
+//! The deadlines of a node's steps, and the judgement of a node that stops answering.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::attest::attest;
 use crate::evidence::StepTime;
 
 impl Session {
-    /// Judges a node that stopped answering. The session is over then.
+    /// Judges a node that stopped answering. The session is then over.
     ///
     /// Never a pass: what was not answered was not done.
     #[must_use]
@@ -24,7 +24,7 @@ impl Session {
         next
     }
 
-    /// Judges a node that has said nothing for this long since the broker's last answer. As
+    /// Judges a node that has sent nothing for this long since the broker's last answer. As
     /// [`Self::abandon`], and a step whose deadline has passed meanwhile was not answered in time.
     #[must_use]
     pub fn fell_silent(&self, silence: Duration, judging: Judging) -> Self {
@@ -50,14 +50,14 @@ impl Session {
         }
     }
 
-    /// Whether the node may prove itself from the beginning where nobody can say how long it took: not once
-    /// it was told what of its products it must open, or it would draw until that suits it.
+    /// Whether the node may start again where nobody can tell how long it took. Not after it learned which
+    /// products it must open: it could restart until the draw suits it.
     #[must_use]
     pub fn may_begin_anew(&self) -> bool {
         self.awaited() == Some(Step::Roots)
     }
 
-    /// How long the broker waits for the awaited step; none when the node was judged.
+    /// How long the broker waits for the expected step; none when the node was judged.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.awaited()
@@ -74,7 +74,7 @@ impl Session {
         });
     }
 
-    /// Its own limit, and what the steps before have left of that over all.
+    /// The step's own limit, and what earlier steps have left of the limit over all.
     fn deadline_ms(&self, step: Step) -> u64 {
         let deadlines = &self.opening.order.deadlines;
         let taken = self.evidence.times.iter().map(|time| time.elapsed_ms);
@@ -82,7 +82,7 @@ impl Session {
             .whole_ms
             .saturating_sub(taken.fold(0, u64::saturating_add));
         let own = match step {
-            // The order itself is the answer to step 1; nothing limits it.
+            // The order itself is the answer to step 1; it has no limit.
             Step::Commit => return u64::MAX,
             Step::Roots => deadlines.roots_ms,
             Step::Fill => deadlines.fill_ms,

@@ -1,5 +1,5 @@
-//! Orders and levels on the command line: `verifier order` prints what a level has a node do, to be changed
-//! and given to `verifier run --order`.
+//! Orders and levels on the command line. `verifier order` prints a level's order, to be changed and passed
+//! to `verifier run --order`.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ pub(super) fn parse_level(text: &str) -> Result<Level, String> {
 
 /// Reads an order from a file.
 ///
-/// Errors: [`RunError`] where there is none, or none that an agent carries out.
+/// Errors: [`RunError`] where the file holds no order, or one that no agent carries out.
 pub(super) fn read_order(path: &Path) -> Result<VerificationOrder, RunError> {
     let order = serde_json::from_str(&read(path)?).map_err(RunError::Order)?;
     check_order(&order)?;

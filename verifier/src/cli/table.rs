@@ -1,13 +1,13 @@
-//! What `verifier run` found, as a table for people.
+//! The findings of `verifier run`, as a table for people.
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use market::attestation::{Attestation, Finding, FindingCode, Outcome, Verdict, Weight};
 use market::verification::Step;
 
-/// How wide the table is at most. Units: columns.
+/// The greatest width of the table. Units: columns.
 const WIDEST: u16 = 100;
 
-/// Prints a result: a row for each check, how long the steps took, the verdict and what it does not prove.
+/// Prints a result: a row for each check, the time of each step, the verdict and the limits of its proof.
 pub(super) fn print_table(attestation: &Attestation) {
     println!("{}", table(&attestation.findings));
     println!("{}", step_times(attestation));
@@ -32,7 +32,7 @@ pub(super) fn print_table(attestation: &Attestation) {
     }
 }
 
-/// The checks that decided a verdict other than pass, behind it.
+/// The checks that decided a verdict other than pass, for the text after the verdict.
 fn decided_by(attestation: &Attestation) -> String {
     let decides = |found: &&Finding| match attestation.verdict {
         Verdict::Pass => false,
@@ -48,7 +48,7 @@ fn decided_by(attestation: &Attestation) -> String {
     }
 }
 
-/// How long the steps took, in their order.
+/// The time of each step, in their order.
 fn step_times(attestation: &Attestation) -> String {
     let times = attestation
         .findings
@@ -60,8 +60,8 @@ fn step_times(attestation: &Attestation) -> String {
     format!("steps: {}", words.join(", "))
 }
 
-/// A row for each check. Only what happened is broken, between words where these are not too long for the
-/// column; all else stands in lines of its own.
+/// A row for each check. Only the column of notes is wrapped, between words that are short enough for it;
+/// other columns keep their lines.
 fn table(findings: &[Finding]) -> Table {
     let mut table = Table::new();
     table
@@ -93,7 +93,7 @@ fn row(finding: &Finding) -> [String; 4] {
     let mut figures: Vec<String> = figures
         .filter_map(|(what, figure)| Some(format!("{what}{}", figure?)))
         .collect();
-    // Of all of them, whichever is there.
+    // The first of these values that is present.
     if let (Some(first), Some(unit)) = (
         figures.first_mut(),
         word(serde_json::to_value(finding.unit)),

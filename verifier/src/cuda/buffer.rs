@@ -1,10 +1,10 @@
-//! Memory of the GPU and of its host, and what a kernel is given.
+//! Memory of the GPU and of its host, and the arguments of kernels.
 
 use std::ffi::c_void;
 
 use super::{DriverError, result, sys};
 
-/// Device memory that goes with its owner.
+/// Device memory, freed with its owner.
 #[derive(Debug)]
 pub(super) struct Buffer {
     pub address: sys::CUdeviceptr,
@@ -69,7 +69,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Pinned host memory, zeros at first, that goes with its owner.
+/// Pinned host memory, initially zero and freed with its owner.
 pub(super) struct Pinned {
     pub address: *mut c_void,
     pub bytes: u64,
@@ -79,7 +79,7 @@ impl Pinned {
     pub fn new(bytes: u64) -> Result<Self, DriverError> {
         // SAFETY: a context is current, and what is allocated is used only through this.
         let address = unsafe { result::malloc_host(bytes as usize, 0) }?;
-        // SAFETY: as many bytes as were allocated, of which nobody else knows.
+        // SAFETY: as many bytes as were allocated, and nothing else refers to them.
         unsafe { address.cast::<u8>().write_bytes(0, bytes as usize) };
         Ok(Self { address, bytes })
     }
@@ -92,7 +92,7 @@ impl Drop for Pinned {
     }
 }
 
-/// An argument of a kernel, in as many bytes as any of ours takes.
+/// An argument of a kernel, in as many bytes as any of our kernels takes.
 #[repr(align(16))]
 #[derive(Clone, Copy)]
 pub(super) struct Argument(pub [u8; 16]);

@@ -1,5 +1,5 @@
 //! NCCL, where the node has it: its version, and its operations over all GPUs of this process, alone or with
-//! those of other nodes. It is looked for by name when it is wanted; nothing is built against it.
+//! those of other nodes. It is loaded by name on demand; nothing links to it.
 
 use std::ffi::{c_int, c_void};
 
@@ -19,12 +19,12 @@ const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 const UINT32: c_int = 3;
 const SUM: c_int = 0;
 const SUCCESS: c_int = 0;
-/// The GPU from which words are broadcast, and for which they are added up.
+/// The rank that broadcasts words, and that receives their sum.
 const ROOT: c_int = 0;
 
 type Handle = *mut c_void;
 
-/// What GPUs of several processes find each other by. Shape: that of `ncclUniqueId`.
+/// The id by which GPUs of several processes find each other. Shape: that of `ncclUniqueId`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Id([u8; 128]);
@@ -33,7 +33,7 @@ type Join = unsafe extern "C" fn(*mut Handle, c_int, *const c_int) -> c_int;
 type MakeId = unsafe extern "C" fn(*mut Id) -> c_int;
 type JoinOthers = unsafe extern "C" fn(*mut Handle, c_int, Id, c_int) -> c_int;
 type Group = unsafe extern "C" fn() -> c_int;
-// What is sent and where it is received, how many of which kind, further arguments, the handle and the stream.
+// Source, destination, count, type, further arguments, handle and stream.
 type Reducing = unsafe extern "C" fn(u64, u64, usize, c_int, c_int, Handle, *mut c_void) -> c_int;
 type Gathering = unsafe extern "C" fn(u64, u64, usize, c_int, Handle, *mut c_void) -> c_int;
 type Rooted = unsafe extern "C" fn(u64, u64, usize, c_int, c_int, Handle, *mut c_void) -> c_int;
@@ -49,13 +49,13 @@ pub(super) fn version() -> Option<String> {
     })
 }
 
-/// The library's version as it numbers it; none where it is not installed or does not say.
+/// The library's version number; none where it is not installed or does not report one.
 pub(super) fn version_number() -> Option<u32> {
     let (_, library) = first(&NAMES)?;
     number(&library).filter(|number| *number > 0)
 }
 
-/// Its number; 0 where it does not say.
+/// Its version number; 0 where it does not report one.
 fn number(library: &Library) -> Option<u32> {
     let version: Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> =
         symbol(library, "ncclGetVersion").ok()?;
@@ -68,14 +68,14 @@ fn number(library: &Library) -> Option<u32> {
     })
 }
 
-/// Its threads outlive every use of it here: it is never unloaded.
+/// Its threads outlive every use here, so it is never unloaded.
 fn loaded() -> Option<&'static Library> {
     let (_, library) = first(&NAMES)?;
     Some(Box::leak(Box::new(library)))
 }
 
-/// Makes what the GPUs of several processes find each other by. They come to this one, which must be one
-/// of them.
+/// Makes the id by which the GPUs of several processes find each other. They connect to this process, which
+/// must be one of them.
 ///
 /// Errors: in words, also where the library is not installed.
 pub(super) fn id() -> Result<NcclId, String> {
@@ -87,12 +87,12 @@ pub(super) fn id() -> Result<NcclId, String> {
     Ok(NcclId(id.0))
 }
 
-/// The GPUs of this process as the library joined them. What it made for that stays until the process
-/// ends, as the process that opens all GPUs does after it has measured.
+/// The GPUs of this process, joined by the library. The library's resources stay until the process ends; the
+/// process that opens all GPUs ends after it has measured.
 pub(super) struct Joined {
     library: &'static Library,
-    /// One for each GPU, in their order, with a stream of that GPU. What is marked on the GPU's stream of
-    /// its own waits for it, and it for that.
+    /// One for each GPU, in their order, with a stream of that GPU. This stream waits for work marked on the
+    /// GPU's own stream, and the reverse.
     each: Vec<(Handle, sys::CUstream)>,
 }
 
@@ -105,7 +105,7 @@ impl Joined {
             return Ok(None);
         };
         let join: Symbol<Join> = symbol(library, "ncclCommInitAll")?;
-        // No machine has so many.
+        // No machine has so many GPUs.
         let devices: Vec<c_int> = gpus.iter().map(|gpu| gpu.gpu as c_int).collect();
         let mut handles = vec![std::ptr::null_mut(); devices.len()];
         // SAFETY: it reads as many devices as are named and writes as many handles.
@@ -120,9 +120,9 @@ impl Joined {
         Self::with_streams(library, gpus, handles).map(Some)
     }
 
-    /// Joins the GPUs with those of other processes, for which it waits without end.
+    /// Joins the GPUs with those of other processes; waits for them without a limit.
     ///
-    /// Errors: in words, a call that was refused; that the library is not installed.
+    /// Errors: in words, a refused call, or that the library is not installed.
     pub(super) fn with_others(gpus: &[CudaGpu], sum: &NcclSum) -> Result<Self, String> {
         let library = loaded().ok_or("NCCL is not installed")?;
         let begin: Symbol<Group> = symbol(library, "ncclGroupStart")?;
@@ -131,7 +131,7 @@ impl Joined {
         let mut handles = vec![std::ptr::null_mut(); gpus.len()];
         // SAFETY: it takes no argument.
         done("ncclGroupStart", unsafe { begin() })?;
-        // No gang has so many.
+        // No gang has so many GPUs.
         let (ranks, first) = (sum.ranks as c_int, sum.first_rank as c_int);
         for ((gpu, handle), rank) in gpus.iter().zip(&mut handles).zip(first..) {
             gpu.enter().map_err(|error| error.what)?;
@@ -175,7 +175,7 @@ impl Joined {
         )
     }
 
-    /// Starts an operation in place, of buffers that have one part of so many words for each GPU.
+    /// Starts an operation in place, on buffers that have one part of this many words for each GPU.
     ///
     /// Errors: in words, a call that was refused.
     pub(super) fn start(
@@ -187,7 +187,7 @@ impl Joined {
         let all_words = part_words * held.len() as u64;
         // As above.
         let (part, all) = (part_words as usize, all_words as usize);
-        // Where in its buffer a GPU has its own part.
+        // The address of a GPU's own part in its buffer.
         let own = |at: u64| at * part_words * 4;
         match operation {
             CollectiveOperation::AllReduce => self.sum(held, held, all_words),
@@ -226,11 +226,11 @@ impl Joined {
         }
     }
 
-    /// Starts one operation on all GPUs, each by one call with its number here, where its two buffers begin, its
-    /// handle and its stream.
+    /// Starts one operation on all GPUs, by one call each. The call gets the GPU's number here, the addresses
+    /// of its two buffers, its handle and its stream.
     ///
-    /// `call` may read and write only within these buffers, which lie on the GPU of the handle and live until the
-    /// operation is waited for.
+    /// `call` may read and write only within these buffers, which lie on the GPU of the handle and live until
+    /// the operation has been waited for.
     ///
     /// Errors: in words, a call that was refused.
     fn all(

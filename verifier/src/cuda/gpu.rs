@@ -1,4 +1,4 @@
-//! One GPU, opened: its context, its kernels, and what lies on it.
+//! One opened GPU: its context, its kernels, and the data on it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
@@ -14,10 +14,10 @@ use crate::gemm::GemmInputs;
 
 /// Threads of a thread block.
 pub(super) const THREADS: u32 = 256;
-/// Thread blocks for each multiprocessor, of kernels that compute.
+/// Thread blocks for each multiprocessor, for compute kernels.
 const BLOCKS_PER_SM: u32 = 16;
-/// Thread blocks for each multiprocessor, of kernels that stream: as many as there is place for on every
-/// part at once (`kernels/stream.cuh`), so that none waits for others to end.
+/// Thread blocks for each multiprocessor, for streaming kernels: as many as every part can run at once
+/// (`kernels/stream.cuh`), so that none waits for others to end.
 const STREAM_BLOCKS_PER_SM: u32 = 4;
 /// Thread blocks of a grid in its first dimension, at most.
 const MOST_BLOCKS: u32 = i32::MAX.unsigned_abs();
@@ -26,18 +26,18 @@ const GEMM_TILE: u32 = 128;
 /// Rows of the product's inputs are a multiple of this. Units: bytes.
 const GEMM_PITCH: u32 = 16;
 
-/// The shared memory that a thread block has without asking. Units: bytes.
+/// The shared memory that a thread block has without a request. Units: bytes.
 const SHARED_UNASKED: u32 = 48 << 10;
 
-/// What a thread block of a kernel needs.
+/// Resources that a thread block of a kernel needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub threads: u32,
-    /// Shared memory beside what the kernel itself names. Units: bytes.
+    /// Shared memory beyond the kernel's static part. Units: bytes.
     pub shared_bytes: u32,
 }
 
-/// A product that is on the GPU.
+/// A product on the GPU.
 pub(super) struct Product {
     pub inputs: GemmInputs,
     pub pitch: u32,
@@ -46,12 +46,12 @@ pub(super) struct Product {
     pub product: Buffer,
 }
 
-/// Where a GPU of the compute library is on the PCI bus, as the management library writes it.
+/// The PCI bus address of one of the compute library's GPUs, as the management library writes it.
 ///
-/// The numbers of the two libraries differ where only some GPUs are shown to the one
+/// The two libraries number GPUs differently where the compute library is shown only some of them
 /// (`CUDA_VISIBLE_DEVICES`).
 pub(super) fn bus_id(gpu: u32) -> Result<String, DriverError> {
-    // The driver itself refuses a number that is none of its GPUs.
+    // The driver itself refuses a number that belongs to none of its GPUs.
     let device = result::device::get(gpu as i32)?;
     // SAFETY: the device is one that the driver gave.
     let attribute = |which| unsafe { result::device::get_attribute(device, which) };
@@ -75,10 +75,10 @@ pub(super) struct CudaGpu {
     pub cache_bytes: u64,
     functions: BTreeMap<&'static str, sys::CUfunction>,
     pub memory: Option<Buffer>,
-    /// A word of what memory was filled with last, which the broker drew.
+    /// A word of the contents that memory was last filled with, which the broker drew.
     pub drawn: u32,
     pub product: Option<Product>,
-    /// The host's side of the copies between them, while they are measured.
+    /// The host's side of host copies, while they are measured.
     pub pinned: Option<Pinned>,
     pub host_link: Option<HostLink>,
 }
@@ -145,7 +145,7 @@ impl CudaGpu {
         })
     }
 
-    /// From now on this process works on this GPU.
+    /// Makes this GPU the current one of this process.
     pub fn enter(&self) -> Result<(), DeviceError> {
         // SAFETY: the context was retained and lives until the process ends.
         let entered = unsafe { result::ctx::set_current(self.context) };
@@ -220,7 +220,7 @@ impl CudaGpu {
         let function = self.function(kernel)?;
         if block.shared_bytes > SHARED_UNASKED {
             use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as most;
-            // SAFETY: the function is one that the driver gave. It never wants more than 227 KiB.
+            // SAFETY: the function came from the driver. It never asks for more than 227 KiB.
             let asked = unsafe {
                 result::function::set_function_attribute(function, most, block.shared_bytes as i32)
             };
@@ -230,8 +230,8 @@ impl CudaGpu {
             .iter()
             .map(|argument| argument.0.as_ptr().cast_mut().cast())
             .collect();
-        // SAFETY: each call names its kernel's arguments in number and size, and the buffers among
-        // them are as long as the counts beside them say and live until the work is waited for.
+        // SAFETY: each call passes its kernel's arguments in number and size. The buffers among them are as
+        // long as the counts passed beside them, and live until the work has been waited for.
         let launched = unsafe {
             result::launch_kernel(
                 function,
@@ -249,17 +249,17 @@ impl CudaGpu {
         result::ctx::synchronize().map_err(|error| self.error(error))
     }
 
-    /// Thread blocks for so many independent pieces.
+    /// Thread blocks for this many independent pieces.
     pub fn grid(&self, pieces: u64) -> (u32, u32) {
         self.grid_of(BLOCKS_PER_SM, pieces)
     }
 
-    /// Thread blocks that stream through so many vectors and have several under way each.
+    /// Thread blocks that stream through this many vectors, each with several accesses in flight.
     pub fn stream_grid(&self, vectors: u64) -> (u32, u32) {
         self.grid_of(STREAM_BLOCKS_PER_SM, vectors)
     }
 
-    /// Thread blocks that have a thread for each vector, as far as a grid goes.
+    /// Thread blocks with one thread for each vector, up to the limit of a grid.
     pub fn vector_grid(&self, vectors: u64) -> (u32, u32) {
         let blocks = vectors.div_ceil(u64::from(THREADS));
         // At most `MOST_BLOCKS`, which is a u32.
@@ -280,12 +280,12 @@ impl CudaGpu {
         Buffer::zeroed(bytes).map_err(|error| self.error(error))
     }
 
-    /// Makes a buffer zero: what is not written must not pass as what was there before.
+    /// Zeroes a buffer: unwritten memory must not pass as an earlier result.
     pub fn empty(&self, buffer: &Buffer) -> Result<(), DeviceError> {
         buffer.clear().map_err(|error| self.error(error))
     }
 
-    /// The checksum of so many words, which is that of [`crate::gemm::checksum`].
+    /// The checksum of this many words, as by [`crate::gemm::checksum`].
     pub fn checksum(
         &mut self,
         address: sys::CUdeviceptr,
@@ -303,7 +303,7 @@ impl CudaGpu {
         Ok(sums[0])
     }
 
-    /// What each row of a product adds to its checksum.
+    /// Each row's contribution to a product's checksum.
     pub fn sums_of_rows(&mut self, product: &Product) -> Result<Vec<u64>, DeviceError> {
         let n = product.inputs.n;
         let sums = self.zeroed(u64::from(n) * 8)?;
@@ -312,14 +312,14 @@ impl CudaGpu {
             Argument::from(n),
             Argument::from(&sums),
         ];
-        // One thread block for a row at a time.
+        // One thread block computes one row at a time.
         let grid = self.grid(u64::from(n) * u64::from(THREADS));
         self.launch("product_rows", grid, &arguments)?;
         self.wait()?;
         sums.read(n as usize).map_err(|error| self.error(error))
     }
 
-    /// Puts the inputs on the GPU, unless they are there; where those of as large a product are, in their place.
+    /// Puts the inputs on the GPU, unless they are there. They replace those of an equally large product.
     pub fn prepare(&mut self, inputs: &GemmInputs) -> Result<Product, DeviceError> {
         if let Some(product) = self.product.take_if(|product| product.inputs == *inputs) {
             return Ok(product);

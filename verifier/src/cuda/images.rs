@@ -1,4 +1,4 @@
-//! The compiled kernels that the agent carries, and which of them a GPU runs.
+//! The compiled kernels in the agent, and which of them a GPU runs.
 
 use std::io::{self, Read};
 use std::sync::LazyLock;
@@ -6,14 +6,14 @@ use std::sync::LazyLock;
 use market::verification::Digest;
 use ruzstd::decoding::StreamingDecoder;
 
-/// All images in one packed stream: what those of one kernel have in common is in it once.
+/// All images in one packed stream, which stores the common parts of one kernel's images once.
 ///
 /// Shape, unpacked: a line `<name> <bytes>` for each (`memory_fill.sm_90a.cubin 11752`), an empty line,
 /// then the images in the same order. `kernels/build.py` writes it beside the pairs of `kernels/cubins`.
 const PACKED: &[u8] = include_bytes!("../../kernels/images.zst");
 
 static IMAGES: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
-    // The stream is part of the program, and the tests read all of it through this very function.
+    // The stream is part of the program, and the tests read all of it through this function.
     unpacked(PACKED)
         .unwrap_or_else(|error| panic!("the compiled-in kernels cannot be read: {error}"))
 });
@@ -28,7 +28,7 @@ fn unpack(packed: &[u8]) -> io::Result<Vec<u8>> {
 
 fn unpacked(packed: &[u8]) -> io::Result<Vec<(String, Vec<u8>)>> {
     let bytes = unpack(packed)?;
-    let broken = || io::Error::other("its list has not the expected form");
+    let broken = || io::Error::other("its list does not have the expected form");
     let end = bytes.windows(2).position(|two| two == b"\n\n");
     let (list, mut rest) = bytes.split_at(end.ok_or_else(broken)?);
     rest = &rest[2..];
@@ -43,7 +43,7 @@ fn unpacked(packed: &[u8]) -> io::Result<Vec<(String, Vec<u8>)>> {
     lines.map(image).collect()
 }
 
-/// The hash of all compiled kernels, by which floors are kept.
+/// The hash of all compiled kernels, under which floors are kept.
 #[must_use]
 pub fn kernels_digest() -> Digest {
     static DIGEST: LazyLock<Digest> = LazyLock::new(|| {
@@ -63,11 +63,11 @@ pub fn kernels_digest() -> Digest {
 pub struct Capability {
     /// The generation.
     pub major: u32,
-    /// The part of it.
+    /// The part within it.
     pub minor: u32,
 }
 
-/// What an image was compiled for.
+/// The target that an image was compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     /// Runs on this part only (`sm_90a`).
@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// How well it fits: larger is better, none is not at all.
+    /// How well it fits: larger is better; none if it does not run there.
     fn fit(self, gpu: Capability) -> Option<u32> {
         match self {
             Self::Only(part) => (part == gpu).then_some(1_000),

@@ -1,5 +1,5 @@
-//! What the vendor's library makes of the same products, where the node has it: a comparison, never a
-//! demand. It is looked for by name when it is wanted; nothing is built against it.
+//! The vendor library's results for the same products, where the node has it: for comparison only. It is
+//! loaded by name on demand; nothing links to it.
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -12,7 +12,7 @@ use super::gpu::CudaGpu;
 use crate::device::DeviceError;
 use crate::tensor::{Format, LibraryRun, TensorWork};
 
-/// Names of cuBLASLt, the newest that is known first.
+/// Names of cuBLASLt, the newest known version first.
 const MATRICES: [&str; 4] = [
     "libcublasLt.so.13",
     "libcublasLt.so.12",
@@ -20,7 +20,7 @@ const MATRICES: [&str; 4] = [
     "libcublasLt.so",
 ];
 
-/// Memory that the library may use beside the matrices. Units: bytes.
+/// Memory that the library may use in addition to the matrices. Units: bytes.
 const WORKSPACE: usize = 32 << 20;
 
 // Numbers of the library's interface. Source: cuBLAS 12.9 documentation, cublasLt API; library_types.h.
@@ -32,11 +32,11 @@ const TRANSPOSE_LEFT: c_int = 3;
 const TRANSPOSED: i32 = 1;
 const MOST_WORKSPACE: c_int = 1;
 const SUCCESS: c_int = 0;
-/// Whether 8-bit products are summed as fast as the tensor units can, with fewer digits, as frameworks have it:
+/// Whether 8-bit products are summed as fast as the tensor units can, with fewer digits, as frameworks do:
 /// one byte.
 const FAST_ACCUMULATION: c_int = 25;
 const ON: i8 = 1;
-/// What a way to compute a product is told by: its number, how many bytes it has, then the words for it.
+/// The settings that identify an algorithm: number, size in bytes, and its words.
 const SETTINGS: [(c_int, usize, &str); 4] = [
     (0, 4, "algorithm"),
     (1, 4, "tile"),
@@ -44,15 +44,14 @@ const SETTINGS: [(c_int, usize, &str); 4] = [
     (8, 2, "cluster"),
 ];
 
-/// How many ways the library is asked for, its own favourite first.
+/// How many algorithms the library is asked for, its own preferred one first.
 const WAYS: usize = 8;
 /// How often each is timed before the fastest is kept.
 const TRIES: u32 = 3;
 
 type Handle = *mut c_void;
 
-/// One of the library's ways to compute a product, as it chose it. Shape: that of
-/// `cublasLtMatmulHeuristicResult_t`.
+/// An algorithm for a product, as the library chose it. Shape: that of `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 struct Chosen {
@@ -101,7 +100,7 @@ type Multiply = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// Loads the first of some names that there is.
+/// Loads the first library of these names that exists.
 pub(super) fn first(names: &[&'static str]) -> Option<(&'static str, Library)> {
     names.iter().find_map(|name| {
         // SAFETY: it is the vendor's library, whose start-up code the node's owner installed to be run.
@@ -110,8 +109,8 @@ pub(super) fn first(names: &[&'static str]) -> Option<(&'static str, Library)> {
     })
 }
 
-/// A product as the library describes it. What it made for that stays until the process ends, as the
-/// process of a GPU does after a calibration.
+/// A product as the library describes it. The library's resources stay until the process ends; a GPU's
+/// process ends after a calibration.
 struct Product<'a> {
     library: &'a Library,
     handle: Handle,
@@ -119,15 +118,15 @@ struct Product<'a> {
     inputs: Handle,
     output: Handle,
     ways: Vec<Chosen>,
-    /// How it sums, in words; nothing where there is one way alone.
+    /// How it sums, in words; none where there is only one way.
     sums: Option<String>,
 }
 
 impl<'a> Product<'a> {
-    /// The product of n x k by k x n, whose columns follow each other in memory: A is given as its
-    /// transpose. None where the library has no way to compute it.
+    /// The product of n x k by k x n, in column-major order: A is given as its transpose. None where the
+    /// library has no algorithm for it.
     ///
-    /// Errors: the name of the call that failed, with what it answered.
+    /// Errors: the name of the call that failed, with its status.
     fn plan(library: &'a Library, format: Format, n: u32, k: u32) -> Result<Option<Self>, String> {
         let create: Symbol<Create> = symbol(library, "cublasLtCreate")?;
         let describe: Symbol<CreateProduct> = symbol(library, "cublasLtMatmulDescCreate")?;
@@ -150,8 +149,8 @@ impl<'a> Product<'a> {
         ] = [std::ptr::null_mut(); 5];
         let (mut ways, mut count) = (vec![Chosen::default(); WAYS], 0);
         let mut sums = None;
-        // SAFETY: each call gets what its documentation asks for, and writes to variables of ours that
-        // outlive it; both inputs have the same shape, since A is given as its transpose.
+        // SAFETY: each call gets the arguments of its documentation, and writes to variables of ours that
+        // outlive it. Both inputs have the same shape, since A is given as its transpose.
         unsafe {
             done("cublasLtCreate", create(&raw mut handle))?;
             done(
@@ -167,7 +166,7 @@ impl<'a> Product<'a> {
                 let on = std::ptr::from_ref(&ON).cast();
                 sums = Some(match set(product, FAST_ACCUMULATION, on, size_of::<i8>()) {
                     SUCCESS => "fast accumulation".to_owned(),
-                    // An earlier version, or one that has no such choice, computes the product all the same.
+                    // An earlier version, or one without this choice, still computes the product.
                     status => format!("fast accumulation refused: {status}"),
                 });
             }
@@ -189,7 +188,7 @@ impl<'a> Product<'a> {
                 "cublasLtMatmulPreferenceSetAttribute",
                 limit(preference, MOST_WORKSPACE, most, size_of::<usize>()),
             )?;
-            // A format that this GPU does not have is answered by an error or by no way to do it.
+            // For a format that this GPU lacks, the library returns an error or no algorithm.
             let answer = choose(
                 handle,
                 product,
@@ -218,7 +217,7 @@ impl<'a> Product<'a> {
         }))
     }
 
-    /// A way in words: what it is told by, as far as this version of the library tells it.
+    /// An algorithm in words: its settings, as far as this version of the library reports them.
     fn words(&self, way: &Chosen) -> String {
         let setting = symbol::<Setting>(self.library, "cublasLtMatmulAlgoConfigGetAttribute");
         let Ok(setting) = setting else {
@@ -226,9 +225,10 @@ impl<'a> Product<'a> {
             return format!("way not told{}", sums.collect::<String>());
         };
         let told = SETTINGS.iter().filter_map(|(number, bytes, words)| {
-            // The machines that this runs on put the low bytes of a number first.
+            // The machines that this runs on are little-endian.
             let (mut value, mut written) = (0_u32, 0);
-            // SAFETY: it reads the way and writes as many bytes of the value as it is told, four at most.
+            // SAFETY: it reads the algorithm and writes as many bytes of the value as the size passed, four
+            // at most.
             let answer = unsafe {
                 let value = (&raw mut value).cast();
                 setting(
@@ -248,7 +248,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// Starts it in one of the ways.
+    /// Starts it by one of the algorithms.
     fn multiply(
         &self,
         way: &Chosen,
@@ -259,8 +259,8 @@ impl<'a> Product<'a> {
     ) -> Result<(), String> {
         let multiply: Symbol<Multiply> = symbol(self.library, "cublasLtMatmul")?;
         let (one, zero) = (1.0_f32, 0.0_f32);
-        // SAFETY: the matrices are as large as the layouts say and live until the work is waited for;
-        // scales are read before the call returns.
+        // SAFETY: the matrices are as large as the layouts declare and live until the work has been waited
+        // for; scales are read before the call returns.
         let answer = unsafe {
             multiply(
                 self.handle,
@@ -298,8 +298,8 @@ pub(super) fn done(call: &str, answer: c_int) -> Result<(), String> {
 }
 
 impl CudaGpu {
-    /// The rate of the vendor's library on the same inputs and the same shape. That the library does not
-    /// do it is an answer of its own.
+    /// The rate of the vendor's library on the same inputs and the same shape. A refusal by the library is
+    /// also an answer.
     pub fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
         match self.by_library(work) {
             Err(DeviceError { kind, what, .. })
@@ -315,7 +315,7 @@ impl CudaGpu {
         let Some((name, library)) = first(&MATRICES) else {
             return Ok(LibraryRun::NotInstalled);
         };
-        // The process ends soon; unloading what holds a context is asking for trouble.
+        // The process ends soon, and unloading a library that holds a context is risky.
         let library = ManuallyDrop::new(library);
         let inputs = self.packed_inputs(&work.inputs, work.format, work.most)?;
         let n = work.inputs.n;
@@ -333,7 +333,7 @@ impl CudaGpu {
         let mut best: Option<(f64, &Chosen)> = None;
         let mut refused = None;
         for way in &product.ways {
-            // The first run brings the kernel and wakes the clocks.
+            // The first run loads the kernel and raises the clocks.
             let tried = multiply(self, way)
                 .and_then(|()| self.timed(|gpu| (0..TRIES).try_for_each(|_| multiply(gpu, way))));
             match tried {
@@ -351,7 +351,7 @@ impl CudaGpu {
         let gflops = self.gflops(work, elapsed_ms)?;
         let version: Symbol<Version> =
             symbol(&library, "cublasLtGetVersion").map_err(|why| self.failed(&why))?;
-        // SAFETY: it takes nothing and gives a number.
+        // SAFETY: it takes no argument and returns a number.
         let version = unsafe { version() };
         Ok(LibraryRun::Measured {
             library: format!("{name} {version}"),

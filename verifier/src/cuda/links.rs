@@ -1,4 +1,4 @@
-//! Copies between GPUs and what all of them do together, by one process that opened them all.
+//! Copies between GPUs and collective operations of all of them, by one process that opened them all.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -18,17 +18,17 @@ use crate::probe::links::{
     Half, Holding, LibraryWork, LinkRates, LinkWork, TRIAL_PART, holdings, part_of, worth,
 };
 
-/// Of the memory that is free, what a buffer may take: the links need three at most.
+/// The share of free memory that a buffer may take: the links need three buffers at most.
 const SHARE: u64 = 4;
-/// The least that is worth measuring. Units: bytes.
+/// The least amount worth measuring. Units: bytes.
 const LEAST_BYTES: u64 = 4_096;
-/// Words at the beginning of each part that are looked at one by one, at most.
+/// The most words at the beginning of each part that are compared one by one.
 const CHECKED_WORDS: u64 = 1_024;
-/// From what the GPUs' parts of the sum are drawn: whoever measures again gets the same.
+/// The seed of the GPUs' parts of the sum; it is fixed, so that measurements can be repeated.
 const SECRET: Digest = Digest([0x3C; 32]);
 
-/// Measures the links between GPUs by then, and tells each rate as soon as it is there. The pairs are to take
-/// half of the time, and may take three quarters; the sum is to take one.
+/// Measures the links between GPUs until the deadline, and reports each rate at once. The pairs should take
+/// half of the time, and may take three quarters; the sum should take one.
 ///
 /// Errors: the first GPU that did not do its part.
 pub(super) fn measure(
@@ -53,10 +53,10 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Has the vendor's library do what is wanted over all GPUs, and tells each rate as soon as it is there; nothing
-/// where the node has none. Each is to take its share of half of the time that is left then.
+/// Runs the requested operations of the vendor's library over all GPUs, and reports each rate at once; none
+/// where the node lacks the library. Each should take its share of half of the time then left.
 ///
-/// Errors: the first GPU that did not do its part, or the first one where the library refused.
+/// Errors: the first GPU that failed, or the first one where the library refused.
 pub(super) fn library(
     gpus: &mut [CudaGpu],
     work: &LibraryWork,
@@ -81,7 +81,7 @@ pub(super) fn library(
     Ok(())
 }
 
-/// Lets each GPU reach the others' memory. Gives whether each reaches that of the one before it.
+/// Enables each GPU's access to the others' memory. Gives whether each reaches that of the one before it.
 fn reach(gpus: &[CudaGpu]) -> Result<bool, DeviceError> {
     let mut reached = vec![false; gpus.len()];
     for (at, gpu) in gpus.iter().enumerate() {
@@ -97,7 +97,7 @@ fn reach(gpus: &[CudaGpu]) -> Result<bool, DeviceError> {
     Ok(reached.into_iter().all(|reached| reached))
 }
 
-/// Opens the way from one GPU, whose context is current, to the memory of another.
+/// Enables access from one GPU, whose context is current, to the memory of another.
 fn can_reach(gpu: &CudaGpu, other: &CudaGpu) -> Result<bool, DriverError> {
     let mut can: c_int = 0;
     // SAFETY: both devices are ones that the driver gave, and it writes one number.
@@ -113,7 +113,7 @@ fn can_reach(gpu: &CudaGpu, other: &CudaGpu) -> Result<bool, DriverError> {
     }
 }
 
-/// What a buffer may take on every GPU. Units: bytes.
+/// The size of a buffer that fits on every GPU. Units: bytes.
 pub(super) fn room(gpus: &[CudaGpu]) -> Result<u64, DeviceError> {
     let mut least = u64::MAX;
     for gpu in gpus {
@@ -136,8 +136,7 @@ pub(super) fn buffers(gpus: &[CudaGpu], bytes: u64) -> Result<Vec<Buffer>, Devic
     gpus.iter().map(on).collect()
 }
 
-/// Measures the pairs one after the other, each for as long as the others, and no more of them once the time is
-/// over.
+/// Measures the pairs one after the other, each for the same time, and stops when the time is over.
 fn pairs(
     gpus: &mut [CudaGpu],
     work: &LinkWork,
@@ -160,14 +159,14 @@ fn pairs(
         gpu.enter()?;
         let copy = |gpu: &mut CudaGpu, bytes: u64| {
             let stream = result::stream::null();
-            // SAFETY: both buffers hold as many bytes and live until the copies are waited for.
+            // SAFETY: both buffers hold this many bytes and live until the copies have been waited for.
             let copied = unsafe {
                 let (to, there, here) = (target.0, target.1, gpu.context);
                 sys::cuMemcpyPeerAsync(to, there, source, here, bytes as usize, stream)
             };
             copied.result().map_err(|error| gpu.error(error))
         };
-        // The first one opens the way, the second shows how fast it is.
+        // The first copy sets up the path, the second shows how fast it is.
         let trial_bytes = full_bytes / TRIAL_PART;
         copy(gpu, trial_bytes)?;
         let trial_ms = gpu.timed(|gpu| copy(gpu, trial_bytes))?;
@@ -182,9 +181,9 @@ fn pairs(
     Ok(())
 }
 
-/// Has all GPUs do something together, with as much and as often as lasts no longer than it may, and looks
-/// whether all of them have what must come of it. `run` does it once in place, with buffers that have one part for
-/// each GPU, of so many bytes.
+/// Has all GPUs do something together, with as much data and as often as fits the time, and checks that all
+/// of them hold the right result. `run` does it once in place, with buffers that have one part of this many
+/// bytes for each GPU.
 fn timed(
     gpus: &mut [CudaGpu],
     (operation, algorithm): (CollectiveOperation, CollectiveAlgorithm),
@@ -192,12 +191,12 @@ fn timed(
     may_ms: f64,
     run: impl Fn(&mut [CudaGpu], &[Buffer], u64) -> Result<(), DeviceError>,
 ) -> Result<CollectiveRate, DeviceError> {
-    // No node has so many.
+    // No node has so many GPUs.
     let count = gpus.len() as u32;
     let wanted_bytes = wanted_bytes.max(16 * u64::from(count));
     let held = buffers(gpus, wanted_bytes)?;
     let each = |bytes: u64| (bytes / u64::from(count) / 16 * 16).max(16);
-    // Of nothing but zeros: the first one opens the ways, the second shows how fast they are.
+    // On zeros only: the first run sets up the paths, the second shows how fast they are.
     let trial = each(wanted_bytes / TRIAL_PART);
     timed_rounds(gpus, 1, |gpus| run(gpus, &held, trial))?;
     let trial_ms = timed_rounds(gpus, 1, |gpus| run(gpus, &held, trial))?;
@@ -226,7 +225,7 @@ fn timed(
     })
 }
 
-/// How long it takes to do something so often, by the clock of the GPU that needs longest. Units: milliseconds.
+/// The time of this many repeats, by the clock of the slowest GPU. Units: milliseconds.
 fn timed_rounds(
     gpus: &mut [CudaGpu],
     rounds: u64,
@@ -248,12 +247,12 @@ fn timed_rounds(
     Ok(longest_ms)
 }
 
-/// What a GPU brings to the sum.
+/// A GPU's contribution to the sum.
 fn brought_by(gpu: u32) -> Stream {
     Stream::derive(&SECRET, Purpose::Memory, gpu)
 }
 
-/// Fills a buffer of one GPU with what a GPU brings to the sum.
+/// Fills a buffer of one GPU with a GPU's contribution to the sum.
 pub(super) fn bring(
     gpu: &mut CudaGpu,
     buffer: &Buffer,
@@ -271,7 +270,7 @@ pub(super) fn bring(
     gpu.launch("memory_fill", grid, &arguments)
 }
 
-/// One sum: everybody's part of a step is over before the next one begins.
+/// One sum: all GPUs finish a step before the next one begins.
 fn sum(gpus: &mut [CudaGpu], held: &[Buffer], part_bytes: u64) -> Result<(), DeviceError> {
     let count = gpus.len() as u32;
     for (half, kernel) in [(Half::Adding, "ring_add"), (Half::Gathering, "stream_copy")] {
@@ -306,8 +305,8 @@ pub(super) fn wait(gpus: &[CudaGpu]) -> Result<(), DeviceError> {
     })
 }
 
-/// How many holdings are something else than they must be, by the checksum of all their words. The first GPU
-/// sums up for that what is brought, in its own memory and over no link.
+/// How many buffers differ from the right result, by the checksum of all their words. The first GPU adds up
+/// the contributions for this, in its own memory and over no link.
 fn unlike(
     gpus: &mut [CudaGpu],
     holdings: &[Holding],
@@ -339,7 +338,7 @@ fn unlike(
     Ok(unlike)
 }
 
-/// The checksum of what these bring together, summed up in the memory of one GPU.
+/// The checksum of the sum of these contributions, added up in the memory of one GPU.
 pub(super) fn checksum_of_all(
     gpu: &mut CudaGpu,
     all: impl IntoIterator<Item = u32>,
@@ -348,7 +347,7 @@ pub(super) fn checksum_of_all(
     checksum_of(gpu, all, bytes, (0, bytes))
 }
 
-/// As [`checksum_of_all`], from one byte of it to another.
+/// As [`checksum_of_all`], over a range of bytes.
 fn checksum_of(
     gpu: &mut CudaGpu,
     all: impl IntoIterator<Item = u32>,
@@ -371,8 +370,7 @@ fn checksum_of(
     gpu.checksum(total.address + start, (end - start) / 4)
 }
 
-/// How many of the words that are looked at one by one are not what they must be, in buffers that have one part
-/// for each GPU here.
+/// How many of the individually compared words are wrong, in buffers that have one part for each GPU here.
 pub(super) fn wrong(
     gpus: &[CudaGpu],
     holdings: &[Holding],
@@ -399,7 +397,7 @@ pub(super) fn wrong(
     Ok(wrong)
 }
 
-/// Words from one on of what these bring, added up.
+/// The sum of these contributions, from one word on.
 fn added_up(all: &[u32], start: u64, words: usize) -> Vec<u32> {
     let mut sums = vec![0_u32; words];
     for of in all {

@@ -1,4 +1,4 @@
-//! What is timed, by the GPU's own clock.
+//! Measurements by the GPU's own clock.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::probe::bandwidth::{HOST_COPY, HOST_ROUNDS};
 use crate::probe::burn::LoadSample;
 use crate::probe::gemm::SAMPLE_NS;
 
-/// How long products are computed before others are timed, about. Units: milliseconds.
+/// About how long products are computed before others are timed. Units: milliseconds.
 const WARM_MS: f64 = SAMPLE_NS as f64 / 1e6;
-/// How long a loaded GPU works between two looks at it. Units: milliseconds.
+/// How long a loaded GPU works between two samples. Units: milliseconds.
 const LOOK_EVERY_MS: f64 = 200.0;
 
 impl CudaGpu {
-    /// Times what `work` starts. Units: milliseconds.
+    /// Times the work that `work` starts. Units: milliseconds.
     pub fn timed(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<(), DeviceError>,
@@ -27,8 +27,8 @@ impl CudaGpu {
         self.between(begin, end)
     }
 
-    /// Does work that is to be timed, for about as long as a sample of products lasts, but at most so often:
-    /// the first time brings the kernel, the others bring clocks and power to where they stay.
+    /// Runs work once it is to be timed, for about as long as a sample of products lasts, but at most this
+    /// often. The first run loads the kernel; the others bring clocks and power to a steady state.
     pub fn warm_up(
         &mut self,
         most: u32,
@@ -41,39 +41,39 @@ impl CudaGpu {
         (1..rounds).try_for_each(|_| work(self))
     }
 
-    /// Marks where this GPU's work is.
+    /// Marks the current point in this GPU's work.
     pub fn mark(&self) -> Result<sys::CUevent, DeviceError> {
         let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let event = event.map_err(|error| self.error(error))?;
-        // SAFETY: it was just made.
+        // SAFETY: the event was just made.
         let marked = unsafe { result::event::record(event, result::stream::null()) };
         marked.map_err(|error| self.error(error))?;
         Ok(event)
     }
 
-    /// The time between two marks of this GPU's work, which is waited for. They are gone then.
+    /// Waits for two marks of this GPU's work and gives the time between them. It destroys the marks.
     /// Units: milliseconds.
     pub fn between(&self, begin: sys::CUevent, end: sys::CUevent) -> Result<f64, DeviceError> {
         // SAFETY, here and below: both events were made by `mark` and are destroyed once, at the end.
         unsafe { result::event::synchronize(end) }.map_err(|error| self.error(error))?;
         let elapsed = unsafe { result::event::elapsed(begin, end) };
         for event in [begin, end] {
-            // Nothing is lost when it is not freed.
+            // A failure to free it loses nothing.
             let _ = unsafe { result::event::destroy(event) };
         }
         elapsed.map(f64::from).map_err(|error| self.error(error))
     }
 
-    /// Waits until the work before a mark is done. The mark is gone then.
+    /// Waits until the work before a mark is done, and destroys the mark.
     pub fn reached(&self, mark: sys::CUevent) -> Result<(), DeviceError> {
         // SAFETY, here and below: it was made by `mark` and is destroyed once, here.
         unsafe { result::event::synchronize(mark) }.map_err(|error| self.error(error))?;
-        // Nothing is lost when it is not freed.
+        // A failure to free it loses nothing.
         let _ = unsafe { result::event::destroy(mark) };
         Ok(())
     }
 
-    /// So many bytes in so long. Units: 1e6 bytes per second.
+    /// The rate of this many bytes in this time. Units: 1e6 bytes per second.
     pub fn rate(&self, bytes: u64, elapsed_ms: f64) -> Result<u64, DeviceError> {
         if elapsed_ms > 0.0 {
             Ok((bytes as f64 / elapsed_ms / 1e3) as u64)
@@ -94,8 +94,8 @@ impl CudaGpu {
         };
         let elapsed_ms = self.timed(|gpu| {
             for _ in 0..HOST_ROUNDS {
-                // SAFETY: both sides hold as many bytes and live until the copies are waited for;
-                // the host's are initialised from the start, and nothing else touches them.
+                // SAFETY: both sides hold this many bytes and live until the copies have been waited for. The
+                // host's bytes are initialised from the start, and nothing else touches them.
                 let copied = unsafe {
                     let stream = result::stream::null();
                     let host = pinned.address.cast::<u8>();
@@ -109,7 +109,7 @@ impl CudaGpu {
                 };
                 copied.map_err(|error| gpu.error(error))?;
             }
-            // While it carries data: an idle link is narrower.
+            // While it carries data: an idle link trains to fewer lanes or a lower speed.
             gpu.host_link = gpu.managed.host_link().or(gpu.host_link);
             Ok(())
         })?;
@@ -117,8 +117,8 @@ impl CudaGpu {
         self.rate(bytes * HOST_ROUNDS, elapsed_ms)
     }
 
-    /// Computes a product of so many operations again and again, as often between two looks as they are
-    /// apart, until the time is over. Looks at what came out last, too.
+    /// Computes a product of this many operations repeatedly until the time is over. It samples the GPU at
+    /// each interval and compares the last product.
     pub fn load(
         &mut self,
         operations: f64,
@@ -126,7 +126,7 @@ impl CudaGpu {
         lasts: Duration,
         multiply: impl Fn(&mut Self) -> Result<(), DeviceError>,
     ) -> Result<Vec<LoadSample>, DeviceError> {
-        // The first run brings the kernel and wakes the clocks.
+        // The first run loads the kernel and raises the clocks.
         multiply(self)?;
         let once_ms = self.timed(&multiply)?;
         let rounds = (LOOK_EVERY_MS / once_ms.max(1e-3)).ceil().clamp(1.0, 1e4) as u32;
@@ -135,7 +135,7 @@ impl CudaGpu {
             let mut sample = LoadSample::default();
             sample.elapsed_ms = self.timed(|gpu| {
                 (0..rounds).try_for_each(|_| multiply(gpu))?;
-                // While the work goes on: a GPU at rest shows other clocks.
+                // While the work goes on: an idle GPU shows other clocks.
                 gpu.managed.look(&mut sample);
                 Ok(())
             })?;

@@ -1,4 +1,4 @@
-//! A sum by NCCL over the GPUs of several nodes: the part of this one.
+//! This node's part of a sum by NCCL over the GPUs of several nodes.
 
 use market::verification::{CollectiveAlgorithm, NcclSum};
 
@@ -9,14 +9,14 @@ use super::links::{bring, buffers, checksum_of_all, room, wait, wrong};
 use crate::device::{DeviceError, NcclRate};
 use crate::probe::links::Holding;
 
-/// Sums with the GPUs of other nodes, which are waited for without end.
+/// Sums with the GPUs of other nodes; waits for them without a limit.
 ///
-/// Each GPU of all nodes brings other words, so that one that is left out or counted twice shows, and what
-/// it brings stays: each repeat has the same sum, of which all words are looked at.
-/// Errors: the first GPU that did not do its part, or the first one where NCCL refused.
+/// Each GPU of all nodes contributes different words, so that a GPU that is left out or counted twice shows.
+/// The contributions stay: each repeat has the same sum, and all of its words are checked.
+/// Errors: the first GPU that failed, or the first one where NCCL refused.
 pub(super) fn sum(gpus: &mut [CudaGpu], work: &NcclSum) -> Result<NcclRate, DeviceError> {
     let (bytes, words) = (work.bytes, work.bytes / 4);
-    // All bring as much, so that it cannot be less here.
+    // All contribute equally much, so it cannot be less here.
     if room(gpus)? < bytes {
         let why = format!("no room on this node's GPUs for a sum of {bytes} bytes of each");
         return Err(gpus[0].failed(&why));
@@ -39,7 +39,7 @@ pub(super) fn sum(gpus: &mut [CudaGpu], work: &NcclSum) -> Result<NcclRate, Devi
     }
     wait(gpus)?;
     let part_bytes = bytes / gpus.len() as u64 / 16 * 16;
-    // No node has so many.
+    // No node has so many GPUs.
     let here = gpus.len() as u32;
     let holdings: Vec<Holding> = (0..here)
         .map(|gpu| Holding {

@@ -1,4 +1,4 @@
-//! What the management library says of one GPU. All of it is claimed, none of it proved.
+//! The management library's facts about one GPU. All of them are claims, none is proved.
 
 use market::verification::{FabricState, GpuFacts, HealthCounters, HostLink};
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
@@ -26,7 +26,7 @@ const FABRIC_STATES: [FabricState; 4] = [
     FabricState::Completed,
 ];
 
-/// One GPU as the management library shows it, from before it is first used.
+/// One GPU in the management library, from before its first use.
 pub struct Managed {
     nvml: &'static Nvml,
     bus_id: String,
@@ -36,7 +36,7 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Looks at the GPU at a place of the PCI bus and begins to listen to its errors.
+    /// Opens the GPU at a PCI bus address and begins to listen for its errors.
     pub fn open(nvml: &'static Nvml, bus_id: &str) -> Result<Self, NvmlError> {
         let device = nvml.device_by_pci_bus_id(bus_id)?;
         let used = device.memory_info().ok().map(|memory| memory.used / MIB);
@@ -73,7 +73,7 @@ impl Managed {
         Ok((device.name()?, device.uuid()?, mib))
     }
 
-    /// The host link as it is now; it is narrower when idle.
+    /// The current host link; it is narrower when idle.
     pub fn host_link(&self) -> Option<HostLink> {
         let device = self.device().ok()?;
         Some(HostLink {
@@ -82,7 +82,7 @@ impl Managed {
         })
     }
 
-    /// Looks at a loaded GPU.
+    /// Samples a loaded GPU.
     pub fn look(&self, sample: &mut LoadSample) {
         let Ok(device) = self.device() else {
             return;
@@ -117,20 +117,20 @@ impl Managed {
         let mut xids = Vec::new();
         loop {
             match events.wait(0) {
-                // An error without a number is told as zero.
+                // An error without a number is reported as zero.
                 Ok(event) => xids.extend(event.event_data.map(|xid| match xid {
                     XidError::Value(number) => u32::try_from(number).unwrap_or(u32::MAX),
                     XidError::Unknown => 0,
                 })),
                 Err(NvmlError::Timeout) => return Some(xids),
-                // A lost GPU ends the listening; what was heard counts.
+                // A lost GPU ends the listening; errors received before count.
                 Err(NvmlError::GpuLost) => return Some(xids),
                 Err(_) => return None,
             }
         }
     }
 
-    /// All that is shown of it now; the counters are in `health_before`.
+    /// Its current state; the counters are in `health_before`.
     pub fn facts(&self) -> Result<GpuFacts, NvmlError> {
         let device = self.device()?;
         let watts = |milliwatts: u32| milliwatts / 1_000;
@@ -189,8 +189,8 @@ impl Managed {
         let call = self.nvml.lib().nvmlDeviceGetGpuFabricInfo.as_ref().ok()?;
         // SAFETY: a structure of integers may be all zeros.
         let mut info: nvmlGpuFabricInfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the handle is of this library, which stays loaded, and `info` has the form that
-        // this version of the call fills.
+        // SAFETY: the handle belongs to this library, which stays loaded, and `info` has the form that this
+        // version of the call fills.
         let status = unsafe { call(handle(device), &raw mut info) };
         if status != 0 {
             return None;
@@ -205,8 +205,7 @@ impl Managed {
     fn remapped_rows(&self, device: &Device<'_>) -> Option<RemappedRows> {
         let call = self.nvml.lib().nvmlDeviceGetRemappedRows.as_ref().ok()?;
         let [mut corrected, mut uncorrected, mut pending, mut failed] = [0; 4];
-        // SAFETY: the handle is of this library, which stays loaded, and the call writes four
-        // integers.
+        // SAFETY: the handle belongs to this library, which stays loaded, and the call writes four integers.
         let status = unsafe {
             call(
                 handle(device),
@@ -238,8 +237,8 @@ fn handle(device: &Device<'_>) -> nvmlDevice_t {
     unsafe { device.handle() }
 }
 
-/// Whether it is set up to be cut into slices; none where that cannot be read. What the library knows no such
-/// set-up of is whole, as are kinds that could be cut where their firmware does not offer it.
+/// Whether it is set up in slices; none where that cannot be read. A GPU whose set-up is unknown to the
+/// library is whole, as is one whose firmware does not support slices.
 fn is_in_slices(device: &Device<'_>) -> Option<bool> {
     match device.mig_mode() {
         Err(NvmlError::NotSupported) => Some(false),

@@ -1,5 +1,5 @@
-//! The shared vectors, played by every kernel that the agent carries for this GPU, in every way that each
-//! can go: all of them must come to the same.
+//! Runs the shared vectors by every kernel that the agent has for this GPU, in all of its variants: all must
+//! give the same result.
 
 use market::verification::Word64;
 
@@ -13,11 +13,11 @@ use crate::prf::Stream;
 use crate::tensor::Format;
 use crate::vectors::{MemoryVector, Played, ProductVector, StreamVector, Vector};
 
-/// The most that a vector's sum is put together from by steps of the ring.
+/// The most steps of the ring that add up to a vector's sum.
 const MOST_STEPS: u32 = 8;
 
 impl CudaGpu {
-    /// Plays a vector. What was on the GPU is lost.
+    /// Runs a vector. It overwrites the data on the GPU.
     pub fn play_by_all(&mut self, vector: &Vector) -> Result<Vec<Played>, DeviceError> {
         match vector {
             Vector::Product(product) => self.play_product(product),
@@ -31,7 +31,7 @@ impl CudaGpu {
         let GemmInputs { n, .. } = inputs;
         let entries = u64::from(n) * u64::from(n);
         let mut played = Vec::new();
-        // As 16-bit numbers the product is that of the integers.
+        // As 16-bit numbers the product equals that of the integers.
         if format == Format::Bf16 {
             let product = self.prepare(&inputs)?;
             for kernel in EXACT_KERNELS {
@@ -75,7 +75,7 @@ impl CudaGpu {
             let check = self.differences("memory_compare", &contents, down)?;
             let by = format!("memory_fill, memory_digest and memory_compare, way {down}");
             played.push(vector.played(by, &digests, check.bad_words));
-            // What is turned twice is what it was; there is no way back for the other patterns.
+            // Inverting twice gives the original; the other patterns cannot be inverted.
             if contents.pattern == market::verification::Pattern::Prf {
                 let once = self.differences("memory_invert", &contents, down)?;
                 let twice = self.differences("memory_invert", &contents.turned(), 1 - down)?;
@@ -105,7 +105,7 @@ impl CudaGpu {
             let copied = self.checksum(to.address, vectors * 4)?;
             let by = |kernel: &str| format!("{kernel}, begun at {turn}");
             played.push(vector.played("copy", by("stream_copy"), vector.copied, copied));
-            // What the kernel for three arrays does at once, in steps of the ring.
+            // The same sum in ring steps, which the kernel for three arrays computes in one run.
             if scale <= MOST_STEPS {
                 for _ in 0..scale {
                     self.launch("ring_add", grid, &[target, b, count, begins])?;

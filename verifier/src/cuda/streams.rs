@@ -1,8 +1,8 @@
-//! Memory that is streamed through: how fast, and whether what came of it is right.
+//! Streams through memory: their rates, and whether their results are right.
 //!
-//! A stream that does half of its work would only look fast. So what is written is compared, after the
-//! clock has stopped, with what other kernels or the driver's own copy make of the same arrays, and what
-//! is read with what its parts come to.
+//! A stream that does half of its work would only look fast. So written arrays are compared, after the clock
+//! has stopped, with the results of other kernels or the driver's own copy on the same arrays. Read arrays
+//! are compared with the sum of their parts.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use super::{result, sys};
 use crate::device::DeviceError;
 use crate::probe::bandwidth::{MOST_ARRAYS, STREAM_ROUNDS, array_bytes, least_array_bytes};
 
-/// What the second array is multiplied by before it is added to the first.
+/// The factor of the second array before it is added to the first.
 const SCALE: u32 = 3;
-/// Times the rounds of a sample that wait for their turn while memory is streamed through for long: about
-/// a tenth of a second of work, and far fewer launches than a driver queues.
+/// The number of timed sample rounds queued while memory is streamed through for long: about a tenth of a
+/// second of work, and far fewer launches than a driver queues.
 const WAITING: usize = 4;
 
-/// Arrays of one size that lie one after the other in filled memory.
+/// Arrays of one size, one after the other in filled memory.
 struct Arrays {
     first: sys::CUdeviceptr,
     /// Of each. Units: bytes.
@@ -40,9 +40,9 @@ impl Arrays {
 }
 
 impl CudaGpu {
-    /// Whether as many arrays as any rate needs lie in filled memory, each beyond the cache.
+    /// Whether filled memory holds as many arrays as any rate needs, each larger than the cache.
     ///
-    /// Errors: [`DeviceError`] that says how much is missing.
+    /// Errors: [`DeviceError`] with the missing amount.
     pub fn room_for_streams(&self) -> Result<(), DeviceError> {
         let (filled, least) = (self.filled()?.bytes, least_array_bytes(self.cache_bytes));
         if filled / MOST_ARRAYS >= least {
@@ -99,13 +99,13 @@ impl CudaGpu {
         let elapsed_ms = self.written_in_rounds(sample, &arrays, |gpu| copy(gpu, &arrays))?;
         let is = self.checksum(arrays.address(0), arrays.bytes / 4)?;
         if is != self.checksum(arrays.address(1), arrays.bytes / 4)? {
-            return Err(self.wrong("a copy within its memory is not what was copied"));
+            return Err(self.wrong("a copy within its memory differs from its source"));
         }
         self.rate(2 * arrays.bytes * STREAM_ROUNDS, elapsed_ms)
     }
 
-    /// Copies for so long by the host's clock, and always has more copies waiting than the one that is
-    /// under way: whoever else uses this GPU meanwhile meets work whenever its turn is over.
+    /// Copies for this long by the host's clock, and always keeps more copies queued than the running one.
+    /// Another process on this GPU then meets work whenever its time slice is over.
     /// Units: 1e6 bytes per second, read plus written.
     pub fn streamed(&mut self, lasts: Duration) -> Result<u64, DeviceError> {
         let arrays = self.arrays(2)?;
@@ -130,9 +130,9 @@ impl CudaGpu {
         self.rate(2 * arrays.bytes * rounds, elapsed_ms)
     }
 
-    /// Adds a multiple of an array to another one and writes a third, which is checked on the first
-    /// sample: that takes a fifth of the rounds' time, and where many GPUs are slow there is not so much
-    /// for each. Units: 1e6 bytes per second, read plus written.
+    /// Adds a multiple of an array to another one and writes a third. The first sample is checked: a check
+    /// takes a fifth of the rounds' time, and many slow GPUs do not have that time for each. Units: 1e6 bytes
+    /// per second, read plus written.
     pub fn triads(&mut self, sample: u32) -> Result<u64, DeviceError> {
         let arrays = self.arrays(3)?;
         let [to, left, right] = [0, 1, 2].map(|number| arrays.address(number));
@@ -154,7 +154,7 @@ impl CudaGpu {
         self.rate(3 * arrays.bytes * STREAM_ROUNDS, elapsed_ms)
     }
 
-    /// Comes to the same in steps, by other kernels: words wrap, so that both are exact.
+    /// Computes the same in steps, by other kernels: words wrap, so that both are exact.
     fn check_triad(
         &mut self,
         [to, left, right]: [sys::CUdeviceptr; 3],
@@ -175,7 +175,7 @@ impl CudaGpu {
         if is == self.checksum(to, arrays.bytes / 4)? {
             return Ok(());
         }
-        Err(self.wrong("the sum of two arrays in its memory is not what they come to"))
+        Err(self.wrong("the sum of two arrays in its memory is wrong"))
     }
 
     /// Reads an array. Units: 1e6 bytes per second.
@@ -195,19 +195,21 @@ impl CudaGpu {
         let once = |gpu: &mut Self| read(gpu, from, vectors, sums.address);
         let rounds = STREAM_ROUNDS + u64::from(self.wake(sample, once)?);
         let elapsed_ms = self.rounds(once)?;
-        // In parts of which neither is half of the whole.
+        // In two parts, neither of which is half of the whole.
         let part = vectors / 3;
         read(self, from, part, sums.address + 8)?;
         read(self, from + 16 * part, vectors - part, sums.address + 8)?;
         self.wait()?;
         let sums = sums.read::<u64>(2).map_err(|error| self.error(error))?;
         if sums[0] != sums[1].wrapping_mul(rounds) {
-            return Err(self.wrong("what is read of its memory is not what its parts come to"));
+            return Err(
+                self.wrong("the sum of an array read from its memory is not that of its parts")
+            );
         }
         self.rate(arrays.bytes * STREAM_ROUNDS, elapsed_ms)
     }
 
-    /// Times the rounds of what writes the first array, which is empty when the clock starts.
+    /// Times the rounds of work that writes the first array, which is empty when the clock starts.
     fn written_in_rounds(
         &mut self,
         sample: u32,
@@ -215,15 +217,15 @@ impl CudaGpu {
         once: impl Fn(&mut Self) -> Result<(), DeviceError> + Copy,
     ) -> Result<f64, DeviceError> {
         self.wake(sample, once)?;
-        // SAFETY: the array lies within the buffer that is filled, which lives on.
+        // SAFETY: the array lies within the filled buffer, which lives on.
         let cleared =
             unsafe { result::memset_d8_sync(arrays.address(0), 0, arrays.bytes as usize) };
         cleared.map_err(|error| self.error(error))?;
         self.rounds(once)
     }
 
-    /// Does one round before those of the first sample, which brings the kernel and wakes the clocks;
-    /// and says whether it did.
+    /// Does one round before those of the first sample, which loads the kernel and raises the clocks. Gives
+    /// whether it did.
     fn wake(
         &mut self,
         sample: u32,
@@ -250,7 +252,7 @@ impl CudaGpu {
         arrays: &Arrays,
     ) -> Result<(), DeviceError> {
         let stream = result::stream::null();
-        // SAFETY: both arrays lie within the buffer, which lives until the copies are waited for.
+        // SAFETY: both arrays lie within the buffer, which lives until the copies have been waited for.
         let copied = unsafe { result::memcpy_dtod_async(to, from, arrays.bytes as usize, stream) };
         copied.map_err(|error| self.error(error))
     }

@@ -10,12 +10,12 @@ use crate::tensor::{Format, TensorRun, TensorWork};
 
 /// The tile of the product that one thread block computes: rows, columns.
 const TILE: (u32, u32) = (128, 256);
-/// Rows of the inputs are a multiple of this, and what lies between them is zero.
+/// Rows of the inputs are padded with zeros to a multiple of this.
 const ROW_MULTIPLE: u32 = 256;
 /// The bytes of a row are a multiple of this.
 const DEPTH_MULTIPLE: u32 = 128;
 
-/// A kernel and how it is started, as the head of its source says.
+/// A kernel and how it is started, as the head of its source describes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernel {
     pub name: &'static str,
@@ -76,8 +76,8 @@ pub(super) fn carried(format: Format, gpu: Capability) -> impl Iterator<Item = K
 }
 
 impl CudaGpu {
-    /// Computes products on the tensor units; none where this GPU has none for the format, or where
-    /// they are not reached by what the agent carries.
+    /// Computes products on the tensor units; none where this GPU has none for the format, or where the agent
+    /// has no kernel for them.
     pub fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         let Some(ready) = self.ready(&work.inputs, work.format, work.most)? else {
             return Ok(None);
@@ -90,7 +90,7 @@ impl CudaGpu {
 
         let sums = self.zeroed(8 * u64::from(work.checked.max(1)))?;
         for at in 0..u64::from(work.checked) {
-            // A product that is not written must not pass as the one before.
+            // An unwritten product must not pass as the one before.
             self.empty(&ready.product)?;
             self.multiply_tiles(&ready)?;
             let entries = ready.product.bytes / 4;
@@ -113,8 +113,8 @@ impl CudaGpu {
         }))
     }
 
-    /// Puts the inputs of a product on the GPU, with entries of at most so much; none where it has no
-    /// kernel for the format. What was there before goes.
+    /// Puts the inputs of a product on the GPU, with entries of at most this value; none where it has no
+    /// kernel for the format. It overwrites earlier data.
     pub fn ready(
         &mut self,
         inputs: &GemmInputs,
@@ -128,7 +128,7 @@ impl CudaGpu {
         self.ready_by(kernel, inputs, format, how).map(Some)
     }
 
-    /// As [`Self::ready`], for one of the kernels and one of its ways.
+    /// As [`Self::ready`], for one of the kernels and one of its variants.
     pub fn ready_by(
         &mut self,
         kernel: Kernel,
@@ -168,7 +168,7 @@ impl CudaGpu {
         self.launch_blocks(name, (ready.blocks, 1), block, &ready.arguments)
     }
 
-    /// Puts the inputs on the GPU. What was there before goes.
+    /// Puts the inputs on the GPU. It overwrites earlier data.
     pub fn packed_inputs(
         &mut self,
         inputs: &GemmInputs,
@@ -206,7 +206,7 @@ impl CudaGpu {
         Ok(Packed { left, right, depth })
     }
 
-    /// The rate of the products that were timed. Units: 1e9 operations per second.
+    /// The rate of the timed products. Units: 1e9 operations per second.
     pub fn gflops(&self, work: &TensorWork, elapsed_ms: f64) -> Result<u64, DeviceError> {
         if elapsed_ms > 0.0 {
             let all = work.inputs.operations() * f64::from(work.timed.max(1));

@@ -1,6 +1,6 @@
-//! Which of several equivalent ways a kernel goes: it follows from what the broker drew, so that nobody
-//! knows beforehand which one runs, and a shim that plays one of them is not enough. What comes out is the
-//! same bit for bit, and takes as long.
+//! Which of several equivalent variants of a kernel runs. It follows from the broker's draw, so nobody knows
+//! it beforehand, and a shim that imitates one of them is not enough. All give the same result bit for bit,
+//! in the same time.
 
 use market::verification::Digest;
 
@@ -9,11 +9,12 @@ use crate::prf::Stream;
 
 /// Kernels that compute the same product in other ways.
 pub(super) const EXACT_KERNELS: [&str; 2] = ["gemm_exact", "gemm_exact_back"];
-/// The ways over the tiles of a product on the tensor units: bits that turn its rows and its columns round.
+/// The orders in which the tiles of a product on the tensor units are computed: bits that reverse its rows
+/// and its columns.
 pub(super) const WALKS: u32 = 4;
-/// Upwards and down, as the kernels take it.
+/// Ascending and descending, as the kernels take it.
 pub(super) const DIRECTIONS: [u32; 2] = [0, 1];
-/// Where a stream may begin is a multiple of this, so that warps keep to whole lines. Units: vectors.
+/// A stream begins at a multiple of this, so that warps keep to whole lines. Units: vectors.
 const TURN_MULTIPLE: u64 = 32;
 
 /// The kernel that computes a product on the integer units.
@@ -22,7 +23,7 @@ pub(super) const fn exact_kernel(inputs: &GemmInputs) -> &'static str {
     EXACT_KERNELS[drawn as usize % EXACT_KERNELS.len()]
 }
 
-/// How the tiles of a product on the tensor units are walked.
+/// The order of a tensor-unit product's tiles.
 pub(super) const fn walk(inputs: &GemmInputs) -> u32 {
     let [drawn, ..] = inputs.right.parameters();
     drawn % WALKS
@@ -40,7 +41,7 @@ pub(super) const fn hashes_down(key: &Digest) -> u32 {
     (key.0[8] % 2) as u32
 }
 
-/// Where a stream through so many vectors begins; `drawn` is any word.
+/// Where a stream through this many vectors begins; `drawn` is any word.
 pub(super) const fn turn(drawn: u32, vectors: u64) -> u64 {
     let places = vectors / TURN_MULTIPLE;
     // A 32nd of 2^64 vectors times a word stays far below 2^128.

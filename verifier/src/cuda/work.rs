@@ -1,4 +1,4 @@
-//! What a GPU does for the agent.
+//! A GPU's work for the agent.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::tensor::{Format, LibraryRun, TensorRun, TensorWork};
 use crate::vectors::{Played, Vector};
 
 const MIB: u64 = 1 << 20;
-/// What the search for allocatable memory goes down by. Units: bytes.
+/// The step by which the search for allocatable memory decreases. Units: bytes.
 const SEARCH_STEP: u64 = 64 * MIB;
 
 const NO_PRODUCT: &str = "nothing was multiplied";
 
-/// The largest entry of a load. Such integers take all the digits that BF16 has; shorter ones would draw
-/// less power, and of the product is only known that it is the same each time.
+/// The largest entry of a load. Such integers use all the digits of BF16; shorter ones would draw less power.
+/// Nothing is known of the product except that it repeats.
 const LOAD_MOST: u8 = u8::MAX;
 
 /// The number by which the kernels know a pattern.
@@ -40,7 +40,7 @@ const fn pattern_number(pattern: Pattern) -> u32 {
 }
 
 impl CudaGpu {
-    /// What a kernel finds different in memory from its contents; `down` is whether it begins at the
+    /// The differences that a kernel finds between memory and its contents; with `down` it begins at the
     /// highest address.
     pub fn differences(
         &mut self,
@@ -71,7 +71,7 @@ impl CudaGpu {
         })
     }
 
-    /// Fills memory, from the highest address on where `down`.
+    /// Fills memory, from the highest address with `down`.
     pub fn fill_by(
         &mut self,
         contents: &Contents,
@@ -101,7 +101,7 @@ impl CudaGpu {
         Ok(bytes)
     }
 
-    /// Hashes memory, the last block first where `down`.
+    /// Hashes memory, from the last block with `down`.
     pub fn digests_by(
         &mut self,
         block_bytes: u32,
@@ -119,7 +119,7 @@ impl CudaGpu {
             Argument::from(down),
             Argument::from(&digests),
         ];
-        // One thread block for a block of memory at a time.
+        // One thread block hashes one block of memory at a time.
         let grid = self.grid(blocks.saturating_mul(u64::from(THREADS)));
         self.launch("memory_digest", grid, &arguments)?;
         self.wait()?;
@@ -173,7 +173,7 @@ impl Device for CudaGpu {
         self.memory = None;
         let (free, _) = result::mem_get_info().map_err(|error| self.error(error))?;
         let mut bytes = free as u64 / (2 * MIB) * (2 * MIB);
-        // What the driver calls free is not always to be had in one piece.
+        // The driver's free memory cannot always be allocated in one piece.
         while bytes >= SEARCH_STEP {
             match Buffer::new(bytes) {
                 Ok(_) => break,
@@ -246,7 +246,8 @@ impl Device for CudaGpu {
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
         self.pinned = None;
         let operations = work.inputs.operations();
-        // What is paid for draws most: the tensor units, where the agent has a kernel for them.
+        // The tensor units, the part that buyers pay for, draw most power; they are loaded where the agent
+        // has a kernel.
         let looks = match self.ready(&work.inputs, Format::Bf16, LOAD_MOST)? {
             Some(product) => {
                 self.fill(&work.contents, work.held_bytes)?;

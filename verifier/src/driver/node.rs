@@ -19,34 +19,34 @@ use crate::probe::diagnostic;
 use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 use crate::probe::storage::{self, StorageWork};
 
-/// What a node is called and what its agent drives it with.
+/// A node's name, and its agent's driver.
 #[derive(Debug, Clone)]
 pub struct NodeIdentity {
-    /// The address by which its provider knows it.
+    /// Its address at the provider.
     pub host: String,
-    /// What its devices are.
+    /// The kind of its devices.
     pub kind: DeviceKind,
     /// The hash of the kernels.
     pub kernels: Digest,
     /// Where the machine's `/proc`, `/sys`, `/dev` and `/etc` are.
     pub root: PathBuf,
-    /// What to wait for, and for how long.
+    /// Which parts of the driver to wait for, and how long.
     pub patience: Patience,
 }
 
 /// The interface through which AMD's driver shows its GPUs, within the machine's root.
 const AMD_DRIVER: &str = "dev/kfd";
-/// Where NCCL is set up for the whole machine, within its root, and the variable that names the interfaces
-/// over which it goes. Source: NCCL documentation, environment variables.
+/// The file that sets up NCCL for the whole machine, within its root, and the variable that names the network
+/// interfaces it uses. Source: NCCL documentation, environment variables.
 const NCCL_SET_UP: &str = "etc/nccl.conf";
 const NCCL_INTERFACES: &str = "NCCL_SOCKET_IFNAME";
-/// What has it go round a ring. Source: as above.
+/// Makes it use a ring. Source: as above.
 const NCCL_RING: (&str, &str) = ("NCCL_ALGO", "Ring");
-/// How long the driver may take to be counted by once more in the end.
+/// How long the driver may take for the second count of its GPUs at the end.
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
 impl NodeIdentity {
-    /// The node when its driver shows nothing: it can only say so.
+    /// The node when its driver shows nothing: it can only report that.
     #[must_use]
     pub fn without_gpus(&self, why: &NoDriver) -> Node {
         let trouble = Trouble {
@@ -66,7 +66,7 @@ impl NodeIdentity {
             driver,
             vcpus: host::vcpus().unwrap_or(0),
             memory_gib: host::memory_gib(&self.root).unwrap_or(0),
-            // Nothing on the node tells what the provider joined it to.
+            // Nothing on the node tells which network the provider attached it to.
             internode: Internode::Unknown,
             nics: host::nics(&self.root.join(host::RDMA_FOLDER)),
             ssh_host_keys: host::ssh_host_keys(&self.root.join(host::SSH_FOLDER)),
@@ -145,8 +145,8 @@ fn survey(agent: &Path, patience: Duration) -> Result<Survey, NoDriver> {
     worker.survey(Instant::now() + patience)
 }
 
-/// What the driver shows in the end; none where it could not be looked, or the answer did not come in time:
-/// a busy machine took no GPU away by that.
+/// The driver's survey at the end. None where it could not be started, or did not answer in time: a slow
+/// answer on a busy machine does not mean that a GPU is gone.
 fn last_look(agent: &Path, patience: Duration) -> Option<Survey> {
     let mut worker = Worker::start(agent).ok()?;
     match worker.survey(Instant::now() + patience) {
@@ -165,25 +165,25 @@ fn open(agent: &Path, gpu: u32, root: &Path) -> Result<RemoteDevice, DeviceError
     RemoteDevice::open(worker, gpu, root)
 }
 
-/// What the driver tells of the node as a whole.
+/// The driver's facts about the node as a whole.
 struct DriverSurroundings {
     agent: PathBuf,
     kernels: Digest,
     root: PathBuf,
     survey: Survey,
-    /// How long the driver was waited for.
+    /// How long the agent waited for the driver.
     waited: Duration,
     /// The number of the last record of the kernel's log at the beginning, where that can be read.
     logged: Option<u64>,
-    /// The process to which the GPUs of other nodes are to come by this, or have come.
+    /// The process to which the GPUs of other nodes connect by this id, or have connected.
     nccl: Option<(NcclId, Worker)>,
     /// The interfaces over which other nodes reach this one.
     over: Vec<String>,
 }
 
 impl DriverSurroundings {
-    /// A process in which NCCL meets other nodes. It looks for its way among all interfaces of the host,
-    /// also those that none of them reaches, unless it is told, or whoever set the node up said so.
+    /// A process in which NCCL meets other nodes. By default NCCL tries all interfaces of the host, also
+    /// those that other nodes cannot reach. It gets a list of interfaces, unless the node's owner set one.
     fn apart(&self) -> Result<Worker, String> {
         let is_set_up = self.root.join(NCCL_SET_UP).exists()
             || std::env::var_os(NCCL_INTERFACES).is_some()
@@ -191,7 +191,7 @@ impl DriverSurroundings {
         let started = match is_set_up {
             true => Worker::start(&self.agent),
             false => {
-                // These very names, and not all that begin so.
+                // These exact names, not all with this prefix.
                 let exactly = format!("={}", self.over.join(","));
                 Worker::start_with(&self.agent, &[(NCCL_INTERFACES, &exactly)])
             }
@@ -249,20 +249,21 @@ impl Surroundings for DriverSurroundings {
         self.nccl = None;
         let mut worker = self.apart()?;
         let id = worker.nccl_id(deadline)?;
-        // The others come to this process, which must be one of theirs.
+        // The other nodes connect to this process, which must be one of theirs.
         self.nccl = Some((id, worker));
         Ok(id)
     }
 
     fn nccl_sum(&mut self, sum: &NcclSum, deadline: Instant) -> Result<NcclRate, String> {
-        // What NCCL makes in a process stays there, so that each sum has one of its own.
+        // NCCL's resources stay in their process, so each sum has one of its own.
         let made = self.nccl.take().filter(|(id, _)| *id == sum.id);
         let mut worker = match made {
             Some((_, worker)) => worker,
             None => self.apart()?,
         };
         let rate = worker.nccl_sum(sum, deadline)?;
-        // Another node may still wait for the last that this one sends: it stays until all are through.
+        // Another node may still wait for the last data from this one: the process stays until all have
+        // finished.
         self.nccl = Some((sum.id, worker));
         Ok(rate)
     }
@@ -293,7 +294,7 @@ impl Surroundings for DriverSurroundings {
             counts.cuda = Some(survey.usable);
             counts
         });
-        // The last of all: the report goes out now.
+        // The last fact of all: the report is sent now.
         facts.host.clock_ms = host::clock_ms();
     }
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::{NoDriver, Survey};
 
-/// Looks at the driver in the time of all waiting, and one more at its end.
+/// How often the driver is checked during the whole wait, and once more at its end.
 const LOOKS: u32 = 12;
 
-/// What is waited for, once, and for how long.
+/// Which parts of the driver are waited for, and how long; each is waited for once.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// How long at most, for whatever is waited for together.
+    /// The most time for all parts together.
     pub most: Duration,
-    /// Whether a driver is waited for that is not there yet, or shows no GPU yet; a fabric that is not ready
-    /// is in any case.
+    /// Whether to wait for a driver that is not installed yet, or shows no GPU yet. A fabric that is not
+    /// ready is always waited for.
     pub for_driver: bool,
 }
 
@@ -23,15 +23,15 @@ impl Patience {
     }
 }
 
-/// So long in whole seconds, the last one begun.
+/// This time in whole seconds, rounded up.
 pub(super) fn seconds(waited: Duration) -> u64 {
     u64::try_from(waited.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Looks at a driver again and again while it may still come up. Gives what it showed in the end, and how
-/// long it was waited for: where it showed nothing, the reason says so, too.
+/// Checks a driver repeatedly while it may still come up. Gives its last survey and how long that took; where
+/// it shows nothing, the reason includes the wait.
 ///
-/// `wait` lets so much time pass and is told why.
+/// `wait` lets this much time pass and gets the reason.
 pub(super) fn survey(
     patience: Patience,
     mut look: impl FnMut() -> Result<Survey, NoDriver>,
@@ -78,8 +78,8 @@ mod tests {
         refused(TroubleKind::FabricNotReady, false)
     }
 
-    /// What comes of a driver that is so until these seconds of virtual time are over, one reason after the
-    /// other, and is up then; and how many seconds passed.
+    /// The result for a driver that is in these states until these seconds of virtual time, one after the
+    /// other, and then is up; and the seconds that passed.
     fn waited(for_driver: bool, states: &[(u64, NoDriver)]) -> (Result<Survey, NoDriver>, u64) {
         let now = std::cell::Cell::new(Duration::ZERO);
         let look = || {

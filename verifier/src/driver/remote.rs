@@ -28,11 +28,11 @@ pub const WORKER_COMMAND: &str = "gpu-worker";
 /// How long opening a GPU may take, its first contact with the fabric included.
 pub(super) const OPENING: Duration = Duration::from_secs(90);
 
-/// What becomes of a process that does not answer in time.
+/// The message for a process that does not answer in time.
 const GIVEN_UP: &str = "it did not finish in time and was given up";
 /// How long the vendor's library may take for one sample, its own loading included.
 const LIBRARY: Duration = Duration::from_secs(180);
-/// How long an ended process may take to give back what it held, and how often it is looked at.
+/// How long a killed process may take to free its resources, and how often that is checked.
 const ENDING: Duration = Duration::from_secs(3);
 const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
@@ -47,30 +47,30 @@ pub struct Worker {
 /// Why no answer came.
 #[derive(Debug)]
 enum Silence {
-    /// The process ended or spoke nonsense.
+    /// The process ended or sent an invalid answer.
     Ended(String),
-    /// The time was over.
+    /// The time is over.
     TimedOut,
 }
 
 impl Worker {
     /// Starts the agent's file once more, for a GPU.
     ///
-    /// Errors: what starting a process gives.
+    /// Errors: those of starting a process.
     pub fn start(agent: &Path) -> io::Result<Self> {
         Self::start_with(agent, &[])
     }
 
-    /// The same, with more in its environment.
+    /// The same, with additional environment variables.
     pub(super) fn start_with(agent: &Path, environment: &[(&str, &str)]) -> io::Result<Self> {
         let mut child = Command::new(agent)
             .arg(WORKER_COMMAND)
             // The order of the bus, in which the system shows them too.
             .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-            // NCCL would talk in the midst of the answers, where the machine's own set-up has it talk too.
+            // NCCL would write log lines among the answers where the machine's own settings enable them.
             .env_remove("NCCL_DEBUG")
             .env("NCCL_DEBUG_FILE", "/dev/null")
-            // Which way it goes is asked for here, and not the machine's choice.
+            // The algorithm is requested here; the machine's own choice does not apply.
             .env_remove("NCCL_ALGO")
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
@@ -81,7 +81,7 @@ impl Worker {
             return Err(io::Error::other("the process has no streams"));
         };
         let (sender, answers) = mpsc::channel();
-        // It ends with the process, or with this one.
+        // The thread ends with the process, or with this one.
         std::thread::spawn(move || {
             loop {
                 let frame = Frame::read(&mut output);
@@ -118,8 +118,8 @@ impl Worker {
         }
     }
 
-    /// Has it open all GPUs and measure their links, and gives what it has told by then: nothing where that is
-    /// nothing.
+    /// Has it open all GPUs and measure their links, and gives the rates reported by the deadline; none if
+    /// there are none.
     #[must_use]
     pub fn links(&mut self, work: &LinkWork, deadline: Instant) -> Option<LinkRates> {
         type Answer = Result<LinkRates, DeviceError>;
@@ -134,8 +134,8 @@ impl Worker {
         (all != nothing).then_some(all)
     }
 
-    /// Has it open all GPUs and the vendor's library work over them, and gives what it has told by then: nothing
-    /// where the node has none.
+    /// Has it open all GPUs and run the vendor's library over them, and gives the rates reported by the
+    /// deadline; none where the node lacks the library.
     #[must_use]
     pub fn library(&mut self, work: &LibraryWork, deadline: Instant) -> Vec<CollectiveRate> {
         type Answer = Result<Option<CollectiveRate>, DeviceError>;
@@ -149,28 +149,28 @@ impl Worker {
         all
     }
 
-    /// Has it say which NCCL the node has; nothing where it has none, or does not say so by then.
+    /// The version of NCCL on the node; none where it has none, or does not answer by the deadline.
     #[must_use]
     pub fn nccl_version(&mut self, deadline: Instant) -> Option<u32> {
         let (version, _) = self.call(&Request::NcclVersion, deadline).ok()?;
         version
     }
 
-    /// Has it make what the GPUs of several nodes find each other by.
+    /// Has it make the id by which the GPUs of several nodes find each other.
     ///
-    /// Errors: in words, also where it does not by then.
+    /// Errors: in words, also where it does not answer by the deadline.
     pub fn nccl_id(&mut self, deadline: Instant) -> Result<NcclId, String> {
         self.ask(&Request::NcclId, deadline)
     }
 
     /// Has it open GPUs and sum with those of other nodes.
     ///
-    /// Errors: in words, also where it does not by then.
+    /// Errors: in words, also where it does not answer by the deadline.
     pub fn nccl_sum(&mut self, sum: &NcclSum, deadline: Instant) -> Result<NcclRate, String> {
         self.ask(&Request::NcclSum(*sum), deadline)
     }
 
-    /// Asks for what a process of its own does on several GPUs.
+    /// Requests work that one process does on several GPUs.
     fn ask<T: DeserializeOwned>(
         &mut self,
         request: &Request,
@@ -233,10 +233,10 @@ fn ended(why: &dyn std::fmt::Display) -> Silence {
 }
 
 impl Drop for Worker {
-    /// Ends the process and waits a little for it, so that whoever looks next finds the GPU empty. One
-    /// that hangs in the kernel does not go.
+    /// Kills the process and waits a little for its end, so that the next user finds the GPU empty. A process
+    /// that hangs in the kernel does not end.
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to end.
+        // It may have ended already; then there is nothing to kill.
         let _ = self.child.kill();
         let ended = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) && ended.elapsed() < ENDING {
@@ -303,7 +303,7 @@ impl RemoteDevice {
         }
     }
 
-    /// Gives the GPU up: whatever is asked from now on has the same answer.
+    /// Gives the GPU up: all later calls return the same error.
     fn fall(&mut self, kind: TroubleKind, what: String) -> DeviceError {
         self.worker = None;
         let error = DeviceError {
@@ -403,7 +403,7 @@ impl Device for RemoteDevice {
         self.ask(&Request::Tensor(*work))
     }
 
-    /// In one more process, since what the library does to it is only known afterwards.
+    /// In a further process, since the effects of the library on its process are known only afterwards.
     fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
         let failed = |why: String| LibraryRun::Failed { why };
         let Some(agent) = self.worker.as_ref().map(|worker| worker.agent.clone()) else {

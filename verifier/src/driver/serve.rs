@@ -1,5 +1,5 @@
-//! What the process of one GPU does: one request after the other, until its agent goes. Each has one answer; to
-//! those for links and for the vendor's library each rate comes on its own, and nothing at the end.
+//! The process of one GPU: it serves one request after the other until its agent ends. Each request has one
+//! answer. Requests for links and for the vendor's library report each rate separately, with no final answer.
 
 use std::io::{self, Read, Write};
 
@@ -13,9 +13,9 @@ use crate::probe;
 use crate::probe::links::LinkRates;
 use crate::probe::memory::HashedMemory;
 
-/// Says, in place of the answer that is waited for, why this process must end.
+/// Sends the reason why this process must end, in place of the expected answer.
 ///
-/// Errors: what writing gives.
+/// Errors: those of writing.
 pub fn say_last_words(why: &str, answers: &mut impl Write) -> io::Result<()> {
     let crashed = shortened(why);
     Frame::of(&LastWords { crashed }, Vec::new())?.write(answers)
@@ -23,7 +23,7 @@ pub fn say_last_words(why: &str, answers: &mut impl Write) -> io::Result<()> {
 
 /// Serves requests until they end.
 ///
-/// Errors: what reading or writing gives; a GPU's errors are answers.
+/// Errors: those of reading or writing; a GPU's errors are answers.
 pub fn serve(
     driver: &mut dyn Driver,
     requests: &mut impl Read,
@@ -48,7 +48,7 @@ pub fn serve(
             Request::Links(work, lasts) => {
                 let mut tell = |rates| {
                     let told: Result<LinkRates, DeviceError> = Ok(rates);
-                    // Who is gone is noticed at the end.
+                    // A reader that is gone is noticed at the end.
                     let _ = Frame::of(&told, Vec::new()).and_then(|told| told.write(answers));
                 };
                 let done = driver.links(&work, lasts, &mut tell);
@@ -146,7 +146,7 @@ fn with_body<T, const N: usize>(
 ) -> io::Result<Frame> {
     match result {
         Ok(values) => {
-            // Digests of all memory are tens of megabytes, and are waited for.
+            // Digests of all memory are tens of megabytes, and the agent waits for them.
             let mut body = Vec::with_capacity(values.len() * N);
             for value in values {
                 body.extend_from_slice(&bytes(value));

@@ -1,4 +1,4 @@
-//! What travels between the agent and the process of a GPU: frames of a JSON head and raw bytes.
+//! The frames between the agent and the process of a GPU: a JSON head and raw bytes.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const LONGEST_HEAD: u32 = 1 << 20;
 /// The longest body that is read: the largest product. Units: bytes.
 const LONGEST_BODY: u64 = 4 << 30;
 
-/// What is asked of the process.
+/// A request to the process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Request {
     Survey,
@@ -77,14 +77,14 @@ pub(super) enum Request {
     NcclSum(NcclSum),
 }
 
-/// What a process says in place of an answer when it must end.
+/// A process's last message, in place of an answer, when it must end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LastWords {
     pub crashed: String,
 }
 
-/// A head in JSON and what does not belong into JSON.
+/// A JSON head and a body of data that does not suit JSON.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub head: Vec<u8>,

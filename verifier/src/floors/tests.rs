@@ -4,7 +4,7 @@ fn gpu(name: &str) -> Gpu {
     Gpu::parse(name).expect("known")
 }
 
-/// A vendor's own table carried dead entries, a thousand times too low: they could not fail.
+/// A vendor's own table contained dead entries, a thousand times too low: they could not fail.
 #[test]
 fn every_floor_lies_between_two_fifths_and_the_whole_of_the_published_figure() {
     let mut floors = 0;
@@ -16,7 +16,7 @@ fn every_floor_lies_between_two_fifths_and_the_whole_of_the_published_figure() {
             let Some(published) = published else {
                 continue;
             };
-            // With kernels that nobody knows, and with those that were calibrated.
+            // With unknown kernels, and with calibrated ones.
             let calibrated = Floors::current().best_of(gpu, metric);
             for found in [found, calibrated].into_iter().flatten() {
                 assert_holds(found, published, &format!("{gpu} {metric:?}"));
@@ -55,7 +55,7 @@ fn no_floor_is_more_than_what_is_published_and_a_little() {
     assert_eq!(floor(2 * 3_350_000), 3_852_500);
 }
 
-/// Rates of links are sold as the sum of both directions and measured in one.
+/// Link rates are sold as the sum of both directions and measured in one.
 #[test]
 fn links_are_held_against_one_direction() {
     let h100 = gpu("H100-SXM").spec();
@@ -136,7 +136,8 @@ fn a_calibration_counts_for_its_own_kernel_only() {
     assert_eq!(floor(None), loose);
 }
 
-/// Sums of more show higher rates (838 GB/s of 8 GiB on B200s, 723 of 1 GiB), and the agent sums 1 GiB.
+/// Sums of larger buffers show higher rates (838 GB/s of 8 GiB on B200s, 723 of 1 GiB), and the agent sums 1
+/// GiB.
 #[test]
 fn figures_of_sums_are_of_the_payload_that_the_agent_sums() {
     let mut reader = csv::Reader::from_reader(TABLE.as_bytes());

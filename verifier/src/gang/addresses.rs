@@ -14,10 +14,10 @@ use market::verification::MOST_RAILS;
 /// The name of the host's usual address.
 pub(super) const HOST: &str = "host";
 
-/// The addresses of the adapters of the fabric, by their order; where none of them has one, the
-/// usual address of the host.
+/// The addresses of the fabric's adapters, by their order; the usual address of the host where none of them
+/// has one.
 ///
-/// `nics` are the adapters, `usual` is the address by which the provider knows the node.
+/// `nics` are the adapters, `usual` is the node's address at its provider.
 #[must_use]
 pub fn rails_of(root: &Path, nics: &[String], usual: IpAddr) -> Vec<(String, IpAddr)> {
     let known = interfaces();
@@ -54,8 +54,8 @@ pub(super) fn interfaces_of(addresses: &[(String, IpAddr)]) -> Vec<String> {
     names
 }
 
-/// The addresses of the interfaces that are up, by name, those of IPv4 first; addresses of IPv6 that need a
-/// scope to be reached are none.
+/// The addresses of the interfaces that are up, by name, those of IPv4 first. IPv6 addresses that need a
+/// scope are left out.
 fn interfaces() -> Vec<(String, IpAddr)> {
     let Ok(all) = getifaddrs() else {
         return Vec::new();
@@ -106,7 +106,7 @@ mod tests {
         let nics = ["mlx5_0".to_owned(), "mlx5_1".to_owned()];
         let host = [("host".to_owned(), usual)];
         assert_eq!(rails_of(root.path(), &nics, usual), host);
-        // The one interface that every machine has.
+        // The one interface of every machine.
         let folder = root
             .path()
             .join("sys/class/infiniband/mlx5_1/device/net/lo");

@@ -1,14 +1,14 @@
-//! What is said of a node that was not measured with all others of its gang.
+//! The findings on a node that was not measured with all others of its gang.
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 
 use super::MOST_NODES;
 use crate::rules::finding;
 
-/// The finding about a node that never came so far as to be measured with the others.
+/// The finding on a node that never reached the measurement with the others.
 #[must_use]
 pub fn absence() -> Finding {
-    let note = "The node did not come to be measured with the others in time.";
+    let note = "The node was not ready in time to be measured with the others.";
     Finding {
         weight: Weight::Must,
         ..finding(FindingCode::StepTimedOut, Outcome::Failed, note)
@@ -20,12 +20,12 @@ pub fn absence() -> Finding {
 pub enum Apart {
     /// Its order has more than [`MOST_NODES`] nodes.
     TooMany,
-    /// Nodes of the gang are orders of their own, and more than [`MOST_NODES`] in all.
+    /// Nodes of the gang belong to other orders, with more than [`MOST_NODES`] in all.
     OtherOrders,
 }
 
 impl Apart {
-    /// The finding about it, which decides nothing: nobody looked.
+    /// The finding on it, which decides nothing: nothing was measured.
     #[must_use]
     pub fn finding(self) -> Finding {
         let note = match self {

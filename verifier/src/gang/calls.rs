@@ -1,4 +1,4 @@
-//! What a node's call must look like to be taken.
+//! The form that a node's call must have to be accepted.
 
 use std::net::SocketAddr;
 
@@ -7,14 +7,14 @@ use market::verification::{MOST_RAILS, Rail, Shown};
 use crate::order::Mode;
 use crate::plain::is_one_word;
 
-/// Why a call was not taken. Nothing changes by it.
+/// Why a call was refused. A refused call changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallRefused {
-    /// The key is none of the gang's.
+    /// The key belongs to no node of the gang.
     #[error("no node of this gang speaks under this key")]
     Stranger,
-    /// The message cannot be what was asked for.
-    #[error("the message has not the expected form: {0}")]
+    /// The message cannot answer the request.
+    #[error("the message does not have the expected form: {0}")]
     Malformed(&'static str),
 }
 
@@ -25,7 +25,7 @@ pub(super) fn check_rails(rails: &[Rail], mode: Mode) -> Result<(), CallRefused>
         ));
     }
     let plain = |rail: &Rail| rail.name.len() <= 64 && is_one_word(&rail.name);
-    // A node must not lead its siblings to a service of their own machines, or to everybody.
+    // A node must not direct its siblings to a service on their own machines, or to a broadcast address.
     let elsewhere = |rail: &Rail| {
         let address = rail.address.parse::<SocketAddr>();
         address.is_ok_and(|address| {
@@ -56,6 +56,6 @@ pub(super) fn check_shown(shown: &Shown) -> Result<(), CallRefused> {
     };
     match fits {
         true => Ok(()),
-        false => Err(CallRefused::Malformed("what was shown is too long")),
+        false => Err(CallRefused::Malformed("the result is too long")),
     }
 }

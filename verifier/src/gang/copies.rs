@@ -1,9 +1,9 @@
-//! Copies from one node to another that several connections carry together.
+//! Copies from one node to another over several connections together.
 //!
-//! One connection is the work of one core at each end, which is slower than an adapter of a fabric. The
-//! connections of a rail take pieces of a copy as they are through with the one before, so that one
-//! whose core is busy with others delays the copy by a piece and no more. A piece has its length before
-//! it; nothing more to come is a length of 0, which the receiver answers with thanks.
+//! One connection is the work of one core at each end, which is slower than a fabric's adapter. The
+//! connections of a rail each take the next piece of a copy when they have finished one. A connection whose
+//! core is busy otherwise then delays the copy by one piece at most. Each piece follows its length; a length
+//! of 0 ends the copy, and the receiver acknowledges it.
 
 use std::io;
 use std::net::TcpStream;
@@ -18,29 +18,29 @@ use crate::threads::on_each;
 const PIECE: usize = 256 << 10;
 /// Before a piece: its length. Units: bytes.
 const HEAD: usize = 8;
-/// Into how many pieces for each of several connections a small copy is cut at least.
+/// The least number of pieces per connection into which a small copy is split, where there are several.
 const LEAST_PIECES: u64 = 8;
-/// What a receiver says on a connection when it has all that came over it.
+/// The receiver's acknowledgement on a connection when it has received all data.
 const THANKS: u8 = 0x55;
 
-/// One copy, however often it is repeated.
+/// One copy, for any number of repeats.
 pub(super) struct Copies {
     bytes: u64,
-    /// A piece of the largest size, behind room for its length.
+    /// A piece of the largest size, after space for its length.
     piece: Vec<u8>,
     /// How much is written at once.
     at_once: usize,
     deadline: Instant,
 }
 
-/// From when until when a connection carried something.
+/// When a connection began and ended carrying data.
 struct Busy {
     from: Instant,
     until: Instant,
 }
 
 impl Copies {
-    /// A copy of so many bytes that is over by then.
+    /// A copy of this many bytes with a deadline.
     pub(super) fn new(bytes: u64, deadline: Instant) -> Self {
         let data = (0..).flat_map(|at| word(at).to_le_bytes()).take(PIECE);
         Self {
@@ -51,19 +51,18 @@ impl Copies {
         }
     }
 
-    /// The same over a bad link: a thousand times slower, by the work that it makes to write one byte
-    /// after the other.
+    /// The same over a bad link: a thousand times slower, because it writes one byte after the other.
     pub(super) fn slow(self) -> Self {
         Self { at_once: 1, ..self }
     }
 
-    /// When it is over.
+    /// Its deadline.
     pub(super) const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Sends the copy over all these connections and waits for thanks on each. Gives the rate, 1e6
-    /// bytes per second.
+    /// Sends the copy over all these connections and waits for an acknowledgement on each. Gives the rate,
+    /// 1e6 bytes per second.
     pub(super) fn send(&self, connections: &mut [TcpStream]) -> io::Result<u64> {
         let pieces = match connections.len() as u64 {
             0 | 1 => 1,
@@ -88,10 +87,10 @@ impl Copies {
         })
     }
 
-    /// Receives the copy over all these connections and thanks on each. Gives the rate from the first
-    /// piece that came, 1e6 bytes per second.
+    /// Receives the copy over all these connections and acknowledges it on each. Gives the rate from the
+    /// first piece on, 1e6 bytes per second.
     ///
-    /// Errors: what reading gives; more or less than the copy has.
+    /// Errors: those of reading; more or fewer bytes than the copy has.
     pub(super) fn receive(&self, connections: &mut [TcpStream]) -> io::Result<u64> {
         let left = AtomicU64::new(self.bytes);
         let rate = self.on_all(connections, |stream| {
@@ -124,8 +123,8 @@ impl Copies {
         }
     }
 
-    /// Does the same on every connection at once, and on a single one without a thread of its own, whose
-    /// start would be most of a small copy's time. Gives the rate of all together.
+    /// Does the same on every connection at once. A single connection gets no thread of its own, whose start
+    /// would be most of a small copy's time. Gives the rate of all together.
     fn on_all(
         &self,
         connections: &mut [TcpStream],
@@ -151,7 +150,7 @@ impl Copies {
     }
 }
 
-/// Takes so much of what is left, or all of it; nothing where nothing is left.
+/// Takes this much of the amount left, or all of it; none where none is left.
 fn taken(left: &AtomicU64, most: u64) -> Option<u64> {
     let order = Ordering::Relaxed;
     let rest = |left: u64| (left > 0).then(|| left.saturating_sub(most));
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!(taken(&left, 4), None);
     }
 
-    /// What a receiver of ten bytes makes of what comes.
+    /// The result of a receiver of ten bytes for this data.
     fn of_ten_bytes(sent: &[u8]) -> String {
         let (mut near, mut far) = connected(1);
         near[0].write_all(sent).expect("sent");

@@ -1,5 +1,5 @@
-//! What the rounds of a gang amount to; what the pairs of nodes showed is in `pairs`, what the GPUs of all
-//! did by NCCL in `collective`, and what those of pairs did in `collective_pairs`.
+//! The judgement of a gang's rounds. The results of pairs are in `pairs`, those of all nodes' GPUs by NCCL in
+//! `collective`, and those of pairs by NCCL in `collective_pairs`.
 
 mod collective;
 mod collective_pairs;
@@ -20,17 +20,17 @@ use crate::plain::plain;
 use crate::rules::{finding, number, share};
 use pairs::{Link, adapter_words, links, pairs};
 
-/// Share of the slowest link's rate that the sum of all nodes reaches at least, on real networks. Units:
+/// The least share of the slowest link's rate that the sum of all nodes reaches, on real networks. Units:
 /// thousandths. House rule: a node sums up each rail on one core, one connection and one piece after the
-/// other, which good ones do many times as fast.
+/// other; good nodes are many times as fast.
 const SUM_PERMILLE: u64 = 5;
-/// How much longer than usual a sum may take now and then. Units: thousandths.
+/// How much longer than usual a sum may occasionally take. Units: thousandths.
 const JITTER_PERMILLE: u64 = 3_000;
 
-/// A finding about a gang, and whose fault it is.
+/// A finding on a gang, and the nodes to blame.
 pub(super) struct Judged {
     pub(super) finding: Finding,
-    /// The nodes to blame for a failure; nobody in particular when empty.
+    /// The nodes to blame for a failure; empty when it is nobody's fault in particular.
     to_blame: Vec<usize>,
 }
 
@@ -60,7 +60,7 @@ impl From<Finding> for Judged {
     }
 }
 
-/// What was found about a gang, in a fixed order.
+/// The findings on a gang, in a fixed order.
 pub(super) fn judged(gang: &Gang) -> Vec<Judged> {
     let mut all = vec![pairs(gang), all_reduce(gang)];
     all.extend(collective::collective(gang));
@@ -71,7 +71,7 @@ pub(super) fn judged(gang: &Gang) -> Vec<Judged> {
     all
 }
 
-/// Whose fault bad pairs are: of the two ends the one that has more of them, or both.
+/// The nodes to blame for bad pairs: of the two ends the one that has more of them, or both.
 fn to_blame(pairs: &BTreeSet<(usize, usize)>) -> Vec<usize> {
     let bad_of = |node: usize| {
         let of_node = |(a, b): &&(usize, usize)| *a == node || *b == node;
@@ -108,7 +108,7 @@ fn in_time(gang: &Gang) -> Option<Judged> {
     })
 }
 
-/// A node as a sentence names it.
+/// A node's name in a sentence.
 fn name(gang: &Gang, node: usize) -> String {
     format!("node {node} ({})", gang.members[node].host)
 }
@@ -135,14 +135,14 @@ fn must(finding: Finding) -> Finding {
     }
 }
 
-/// What the slowest link between two nodes carries; none while pairs have not been measured.
+/// The rate of the slowest link between two nodes; none while pairs have not been measured.
 pub(super) fn slowest_mb_per_s(gang: &Gang) -> Option<u64> {
     let rates = links(gang)?.measured.into_iter().map(|link| link.mb_per_s);
     rates.min()
 }
 
-/// How long each repeat of a round's sum took the slowest of these nodes, microseconds; none where one has
-/// not done it.
+/// How long each repeat of a round's sum took the slowest of these nodes, microseconds; none where one of
+/// them has no result.
 fn repeats(gang: &Gang, nodes: impl Iterator<Item = usize>, round: u32) -> Option<Vec<u64>> {
     let of_node = |node: usize| match shown(&gang.seen[node], round as usize) {
         Some(Shown::Ring { repeats_us, .. } | Shown::NcclSum { repeats_us, .. }) => {
@@ -157,11 +157,11 @@ fn repeats(gang: &Gang, nodes: impl Iterator<Item = usize>, round: u32) -> Optio
     (0..count).map(slowest).collect()
 }
 
-/// The node whose sums took more than twice as long as those of each other one, by their medians, and how long those
-/// of the slowest other one took, microseconds; none of two, of which either may be it.
+/// The node whose sums took more than twice as long as those of each other one, by their medians, and the
+/// time of the slowest other node, microseconds; none for two nodes, since either may be it.
 ///
-/// All wait for each other round the ring, so that all take about as long: it invents, or is slow to look at its
-/// clock, unless all others do together.
+/// All nodes wait for each other round the ring, so all take about as long. A node that reports otherwise
+/// invents its times, or reads its clock late, unless all others do together.
 fn alone_slow(gang: &Gang) -> Option<(usize, u64)> {
     let ring = gang.rounds().ring();
     let median = |node: usize| median::upper(&repeats(gang, iter::once(node), ring)?);
@@ -181,11 +181,11 @@ fn ring_repeats(gang: &Gang) -> Option<Vec<u64>> {
     repeats(gang, 0..gang.seen.len(), gang.rounds().ring())
 }
 
-/// Nodes whose sums are not right, or did not come about, and why; none where all are well.
+/// Nodes whose sums are wrong or failed, and why; none where all are good.
 ///
-/// What one node brings wrongly all nodes see, but those that keep it to themselves; and where one ends, the
-/// others wait in vain. So several are nobody's fault in particular. What one alone sees came to it last,
-/// over the link from the node before.
+/// All nodes see a wrong contribution of one, except nodes that hide it; and where one stops, the others wait
+/// in vain. So several bad sums are nobody's fault in particular. An error that one node alone sees came last
+/// to it, over the link from the node before.
 fn bad_sums(gang: &Gang, code: FindingCode) -> Option<Judged> {
     let nodes = gang.members.len();
     let round = gang.rounds().ring() as usize;
@@ -228,7 +228,7 @@ fn bad_sums(gang: &Gang, code: FindingCode) -> Option<Judged> {
             more => failed(format!("{said} and {} more.", more - 1), Vec::new()),
         });
     }
-    // Who kept the others waiting is named for it: that they waited in vain says no more.
+    // The nodes that kept others waiting are named for it: that the others waited in vain adds nothing.
     if !gang.late.is_empty() {
         return None;
     }
@@ -286,7 +286,7 @@ fn all_reduce(gang: &Gang) -> Judged {
     });
     let (found, to_blame) = match (slowest, floor) {
         (Some(link), Some(floor)) if bus < floor => {
-            // Where the others are too slow as well, it is not for one of them.
+            // Where the others are too slow as well, one node is not the cause.
             let alone = alone_slow(gang).filter(|(_, next_us)| bus_in(*next_us) >= floor);
             let alone = alone.map(|(node, _)| node);
             let note = slow_sum(gang, alone, (bus, &link));
@@ -310,8 +310,8 @@ fn all_reduce(gang: &Gang) -> Judged {
     }
 }
 
-/// What is said of a sum that goes at so many MB/s, though the slowest link carries more: by what one node alone
-/// tells, or all.
+/// The text for a sum at this many MB/s, though the slowest link carries more: by one node's report, or by
+/// all.
 fn slow_sum(gang: &Gang, alone: Option<usize>, (bus, link): (u64, &Link)) -> String {
     let by_whom = alone
         .map(|node| format!(", by what {} alone tells of its sums", name(gang, node)))
@@ -326,7 +326,7 @@ fn slow_sum(gang: &Gang, alone: Option<usize>, (bus, link): (u64, &Link)) -> Str
     )
 }
 
-/// Tried out: how much the times of one repeat differ is to be settled on real networks first.
+/// Tried out: how much the times of one repeat differ must first be learnt on real networks.
 fn jitter(gang: &Gang) -> Finding {
     let code = FindingCode::NetworkJitter;
     let Some(mut repeats) = ring_repeats(gang) else {
@@ -341,7 +341,7 @@ fn jitter(gang: &Gang) -> Finding {
     let (outcome, note) = match permille > JITTER_PERMILLE {
         true => (
             Outcome::Warned,
-            "Now and then the sum takes far longer than usual.",
+            "The sum sometimes takes far longer than usual.",
         ),
         false => (Outcome::Met, "The sum takes about as long every time."),
     };

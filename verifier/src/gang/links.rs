@@ -1,8 +1,8 @@
-//! Connections between the nodes of a gang, and what is measured over them.
+//! Connections between the nodes of a gang, and the measurements over them.
 //!
-//! A node listens on each of its rails. A connection begins with a greeting: a secret of its two ends,
-//! the round, who comes, over which rail, and as which of its connections; what comes with another
-//! greeting is left alone. All calls end at their deadline.
+//! A node listens on each of its rails. A connection begins with a greeting: a secret of its two ends, the
+//! round, the sender, the rail, and the connection's number. Connections with any other greeting are ignored.
+//! All calls end at their deadline.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -44,7 +44,7 @@ struct RingWays<'a> {
     rails: usize,
 }
 
-/// A node's open ears. They close with the process.
+/// A node's listening sockets. They close with the process.
 pub struct Listener {
     rails: Vec<Rail>,
     lobby: Arc<Lobby>,
@@ -54,7 +54,7 @@ pub struct Listener {
 impl Listener {
     /// Listens at these addresses, on ports that the system gives.
     ///
-    /// Errors: what listening gives.
+    /// Errors: those of listening.
     pub fn open(addresses: &[(String, IpAddr)]) -> io::Result<Self> {
         let lobby = Arc::new(Lobby::default());
         let mut rails = Vec::new();
@@ -74,7 +74,7 @@ impl Listener {
         })
     }
 
-    /// The same node with a bad link to the node of this number, as a pretended one may have.
+    /// The same node with a bad link to the node of this number, as in a simulation.
     #[must_use]
     pub fn with_slow_link(self, to: Option<u32>) -> Self {
         Self {
@@ -83,13 +83,13 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// The addresses on which it listens.
     #[must_use]
     pub fn rails(&self) -> &[Rail] {
         &self.rails
     }
 
-    /// Measures a round. What goes wrong is what it shows.
+    /// Measures a round. A failure is part of its result.
     #[must_use]
     pub fn measure(&self, round: &Round) -> Shown {
         let deadline = Instant::now() + Duration::from_millis(round.within_ms);
@@ -145,8 +145,8 @@ impl Listener {
         })
     }
 
-    /// One rail after the other, so that each shows what its adapter carries and not what a host does
-    /// with all of them at once.
+    /// One rail after the other, so that each shows its adapter's rate and not the host's limit for all of
+    /// them at once.
     fn pair(
         &self,
         round: &Round,
@@ -248,7 +248,7 @@ fn connect(
     let mut stream = loop {
         match TcpStream::connect_timeout(&there, left(deadline)?) {
             Ok(stream) => break stream,
-            // It listens already; a refusal is a rule in between or a full queue.
+            // The other node listens already; a refusal comes from a firewall or a full queue.
             Err(error) if left(deadline).is_err() => return Err(error),
             Err(_) => std::thread::sleep(RETRY),
         }

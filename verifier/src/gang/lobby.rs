@@ -1,4 +1,4 @@
-//! Who comes to a node that listens: whoever greets waits here until its round is measured.
+//! Incoming connections of a listening node: each that has greeted waits here until its round is measured.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -13,9 +13,9 @@ use super::links::left;
 
 /// The most connections that wait for their round, and that greet at once.
 const MOST_WAITING: usize = 1_024;
-/// The most of them from one address: as many as a node makes at once, and as many again.
+/// The most of them from one address: as many as a node opens at once, and as many again.
 const MOST_OF_ADDRESS: usize = 64;
-/// How long a newcomer may take to greet.
+/// How long a new connection may take to greet.
 const GREETING: Duration = Duration::from_secs(5);
 /// One connection of a rail, by its numbers.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ struct Waiting {
     stream: TcpStream,
 }
 
-/// Connections that have greeted, and how many are about to.
+/// Connections that have greeted, and the number of those still expected to.
 #[derive(Default)]
 pub(super) struct Lobby {
     waiting: Mutex<VecDeque<Waiting>>,
@@ -61,7 +61,7 @@ impl Lobby {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hears whoever comes, each in a thread of its own; whoever does not greet is forgotten.
+    /// Accepts connections, each in a thread of its own; one that does not greet is dropped.
     pub(super) fn hear(self: &Arc<Self>, listener: &TcpListener) {
         for stream in listener.incoming().flatten() {
             if self.greeting.fetch_add(1, Ordering::Relaxed) < MOST_WAITING {
@@ -83,7 +83,7 @@ impl Lobby {
         let mut greeting = Greeting([0; 48]);
         stream.read_exact(&mut greeting.0)?;
         let mut waiting = self.waiting();
-        // Whoever fills the lobby pushes out its own before those of others.
+        // An address that fills the list displaces its own connections before those of others.
         let own = waiting.iter().filter(|one| one.from == from).count();
         let oldest = match own >= MOST_OF_ADDRESS {
             true => waiting.iter().position(|one| one.from == from),

@@ -1,7 +1,7 @@
-//! Whether the GPUs of a gang's nodes sum up by NCCL, and who meets in which rounds: first two nodes at a
-//! time, then all. The first node of those makes what they find each other by, then they join. The process
-//! that made it must be one of those that join, and so it is handed on only where it leads to that node
-//! (`nccl_id`).
+//! Whether the GPUs of a gang's nodes sum by NCCL, and which nodes meet in which rounds: first two nodes at a
+//! time, then all. The first of those nodes makes the id by which they find each other, then they join. The
+//! process that made the id must be one of those that join, so the broker hands it on only where it leads to
+//! that node (`nccl_id`).
 
 use market::verification::{Measure, NcclId, NcclPart, NcclSum, Shown};
 
@@ -13,30 +13,30 @@ use super::{CallRefused, Gang, Seen, judge};
 const LEAST_BYTES: u64 = 1 << 20;
 /// Payloads are multiples of this. Units: bytes.
 const UNIT_BYTES: u64 = 16;
-/// The slowest link carries a payload in one second divided by this: with what an algorithm moves more
-/// than once, all repeats together end within a round.
+/// The slowest link carries a payload in one second divided by this. All repeats then end within a round,
+/// although an algorithm moves some data more than once.
 const OF_A_SECOND: u64 = 2;
 
 /// Which nodes of a gang have NCCL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
-    /// None of them, or no agent that says so, or a gang that was begun before it was asked.
+    /// None of them: no agent reports it, or the gang began before agents were asked.
     Nowhere,
     /// Some, but not this one.
     Missing(usize),
     /// All, but this one another than the first.
     Unlike(usize),
-    /// All the same, but this one brings another number of GPUs than was sold.
+    /// All the same, but this one has another number of GPUs than was sold.
     Unsold(usize),
     /// All of them the same.
     Everywhere(u32),
 }
 
-/// In how many rounds at most pairs sum by NCCL: up to sixteen nodes all of them, of more each node with
-/// fifteen others. To join takes many seconds a round, and the nodes are paid for meanwhile.
+/// The most rounds in which pairs sum by NCCL: up to sixteen nodes all pairs, beyond that each node with
+/// fifteen others. Joining takes many seconds a round, and the nodes are paid for meanwhile.
 const MOST_ROUNDS_OF_PAIRS: u32 = 15;
 
-/// In how many rounds the pairs of so many nodes sum by NCCL. Two sum as all of them do.
+/// In how many rounds the pairs of this many nodes sum by NCCL. Two nodes sum as all nodes do.
 #[must_use]
 pub fn rounds_of_nccl_pairs(nodes: usize) -> u32 {
     match nodes {
@@ -50,12 +50,13 @@ pub fn rounds_of_nccl_pairs(nodes: usize) -> u32 {
 pub(super) struct Meeting {
     /// In ascending order; never empty.
     pub(super) nodes: Vec<usize>,
-    /// The round in which the first of them makes what they find each other by. They sum in the next one.
+    /// The round in which the first of them makes the id by which they find each other. They sum in the next
+    /// one.
     id_round: u32,
 }
 
 impl Meeting {
-    /// The two of a pair, the lower number first, who sum in this round.
+    /// The two nodes of a pair, the lower number first, that sum in this round.
     fn of_pair((first, second): (usize, usize), sum_round: u32) -> Self {
         Self {
             nodes: vec![first, second],
@@ -83,7 +84,7 @@ pub(crate) fn version_words(version: u32) -> String {
     format!("{major}.{minor}.{}", version % 100)
 }
 
-/// Refuses what no node brings.
+/// Refuses a contribution that no node can make.
 pub(super) fn check_part(part: Option<NcclPart>) -> Result<(), CallRefused> {
     let fits =
         |part: NcclPart| (1..1_000_000).contains(&part.version) && (1..=64).contains(&part.gpus);
@@ -96,7 +97,7 @@ pub(super) fn check_part(part: Option<NcclPart>) -> Result<(), CallRefused> {
 }
 
 impl Gang {
-    /// Which nodes have NCCL. It joins no nodes whose versions differ in whatever part.
+    /// Which nodes have NCCL. It does not join nodes whose versions differ in any part.
     pub(super) fn nccl(&self) -> Library {
         let of = |node: usize| self.seen[node].nccl.map(|part| part.version);
         let nodes = 0..self.seen.len();
@@ -118,8 +119,7 @@ impl Gang {
         }
     }
 
-    /// How many rounds of pairs are gone through by NCCL, and whether all sum by it. Of two nodes all are
-    /// the pair.
+    /// How many rounds of pairs also sum by NCCL, and whether all nodes sum by it. Two nodes are one pair.
     pub(super) fn rounds_of_nccl(&self) -> (u32, bool) {
         match self.nccl() {
             Library::Everywhere(_) if self.work.nccl_pair_bytes > 0 => {
@@ -132,7 +132,7 @@ impl Gang {
         }
     }
 
-    /// How many GPUs those bring that meet.
+    /// The number of GPUs of these nodes together.
     pub(super) fn ranks(&self, meeting: &Meeting) -> u32 {
         self.parts(meeting).map(|part| part.gpus).sum()
     }
@@ -142,7 +142,7 @@ impl Gang {
         nodes.filter_map(|node| self.seen[*node].nccl)
     }
 
-    /// Whether a round before this one could not be done: those that follow would only be waited for.
+    /// Whether a round before this one failed: those that follow would only wait.
     pub(super) fn failed_before(&self, round: u32) -> bool {
         let before = |seen: &Seen| {
             let mut shown = seen.shown.iter().take(round as usize).flatten();
@@ -151,7 +151,7 @@ impl Gang {
         self.seen.iter().any(before)
     }
 
-    /// Whether a node has something to do in a round of these.
+    /// Whether a node has work in a round of these.
     pub(super) fn is_busy_with_nccl(&self, node: usize, kind: RoundKind) -> bool {
         let Some(meeting) = self.meeting(node, kind) else {
             return false;
@@ -164,7 +164,7 @@ impl Gang {
         }
     }
 
-    /// Whom a node meets in a round of these; none where it is alone in it.
+    /// The nodes that a node meets in a round of these; none where it is alone in it.
     fn meeting(&self, node: usize, kind: RoundKind) -> Option<Meeting> {
         let rounds = self.rounds();
         match kind {
@@ -194,13 +194,13 @@ impl Gang {
         (0..rounds.nccl_pairs).flat_map(of_round).collect()
     }
 
-    /// What they find each other by.
+    /// The id by which they find each other.
     fn nccl_id(&self, meeting: &Meeting) -> Option<NcclId> {
         let id = self.shown_id(meeting)?;
         self.leads_to_the_first(meeting, &id).then_some(id)
     }
 
-    /// Whether the first of them would lead the others elsewhere than to itself.
+    /// Whether the first of them would direct the others elsewhere than to itself.
     pub(super) fn would_mislead(&self, meeting: &Meeting) -> bool {
         let id = self.shown_id(meeting);
         id.is_some_and(|id| !self.leads_to_the_first(meeting, &id))
@@ -218,7 +218,7 @@ impl Gang {
         leads_to_one_of(id, &self.seen[meeting.first()].rails)
     }
 
-    /// What a node measures in a round of these.
+    /// A node's measurement in a round of these.
     pub(super) fn nccl_measure(&self, node: usize, kind: RoundKind) -> Option<Measure> {
         let (bytes, repeats) = match kind {
             RoundKind::NcclPairIds(_) | RoundKind::NcclId => return Some(Measure::NcclId),
@@ -250,7 +250,7 @@ impl Gang {
         self.carried_bytes(self.work.nccl_pair_bytes)
     }
 
-    /// So much, on slow links as much less as lets all repeats end within a round.
+    /// This much; on slow links less, so that all repeats end within a round.
     fn carried_bytes(&self, most: u64) -> u64 {
         let slowest_mb_per_s = judge::slowest_mb_per_s(self).unwrap_or(0);
         let carried = slowest_mb_per_s.saturating_mul(1_000_000) / OF_A_SECOND;

@@ -1,5 +1,5 @@
-//! Where what the GPUs of several nodes find each other by leads them. Only NCCL writes and reads it, so that
-//! its form is known from the library's own source alone.
+//! The address in the id by which the GPUs of several nodes find each other. Only NCCL writes and reads the
+//! id, so its form is known from the library's source alone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,10 +10,10 @@ const IPV4: u16 = 2;
 const IPV6: u16 = 10;
 /// Where the address begins. Units: bytes.
 const ADDRESS_AT: usize = 8;
-/// The first port that anybody may listen at.
+/// The first port on which an unprivileged process may listen.
 const FIRST_PORT: u16 = 1_024;
 
-/// To which address and port it leads; none where it has another form.
+/// The id's address and port; none where it has another form.
 ///
 /// Source: NCCL, src/include/bootstrap.h, `ncclBootstrapHandle`: a `uint64_t magic`, then
 /// `union ncclSocketAddress`, which src/include/socket.h makes of `sockaddr_in` and `sockaddr_in6`.
@@ -23,7 +23,7 @@ fn leads_to(id: &NcclId) -> Option<(IpAddr, u16)> {
     let port = u16::from_be_bytes(*address[2..].first_chunk()?);
     let ip = match family {
         IPV4 => IpAddr::V4(Ipv4Addr::from(*address[4..].first_chunk::<4>()?)),
-        // After what it says of the flow.
+        // After the flow information.
         IPV6 => IpAddr::V6(Ipv6Addr::from(*address[8..].first_chunk::<16>()?)),
         _ => return None,
     };
@@ -59,7 +59,7 @@ mod tests {
         let ip: Ipv6Addr = "fd00::9".parse().expect("an address");
         let v6 = id(&[&magic, &[10, 0, 0x9C, 0x40], &[1; 4], &ip.octets()]);
         assert_eq!(leads_to(&v6), Some((ip.into(), 40_000)));
-        // Another family, and the address without what stands before it.
+        // Another family, and the address without the bytes before it.
         for other in [[1, 0], [0, 2]] {
             assert_eq!(leads_to(&id(&[&magic, &other, &[0x9C, 0x40]])), None);
         }

@@ -1,19 +1,19 @@
-//! What is measured in which round, and which nodes then meet: every pair once, each node in one at a time.
+//! The work of each round, and which nodes then meet: every pair once, each node in one pair at a time.
 //!
-//! Source: the circle method of round-robin tournaments: one place stands still, the others turn.
+//! Source: the circle method of round-robin tournaments: one place is fixed, the others rotate.
 
-/// What is done in one round of a gang, in the order of the rounds.
+/// The work in one round of a gang, in the order of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoundKind {
     /// Pairs copy. With the number of their round.
     Pairs(u32),
-    /// All sum round a ring.
+    /// All sum by a ring.
     Ring,
-    /// Of each pair the first node makes what the two find each other by in NCCL. With the pairs' round.
+    /// The first node of each pair makes the NCCL id by which the two find each other. With the pairs' round.
     NcclPairIds(u32),
     /// Pairs sum by NCCL. With the pairs' round.
     NcclPairs(u32),
-    /// The first node makes what all find each other by in NCCL.
+    /// The first node makes the NCCL id by which all find each other.
     NcclId,
     /// All sum by NCCL.
     NcclSum,
@@ -23,20 +23,20 @@ pub(super) enum RoundKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rounds {
     pub(super) nodes: usize,
-    /// How many rounds of pairs are gone through by NCCL too; none where nothing is summed by it.
+    /// How many rounds of pairs also sum by NCCL; none where it sums nothing.
     pub(super) nccl_pairs: u32,
     /// Whether all sum by NCCL.
     pub(super) nccl: bool,
 }
 
 impl Rounds {
-    /// How many there are.
+    /// How many rounds there are.
     pub(super) fn count(self) -> u32 {
         let of_all = if self.nccl { 2 } else { 0 };
         self.ring() + 1 + 2 * self.nccl_pairs + of_all
     }
 
-    /// The round of the sum round a ring, after those of pairs.
+    /// The round of the sum by a ring, after those of pairs.
     pub(super) fn ring(self) -> u32 {
         rounds_of_pairs(self.nodes)
     }
@@ -46,7 +46,7 @@ impl Rounds {
         self.ring() + 1
     }
 
-    /// The round in which pairs sum by NCCL that meet in this round of pairs.
+    /// The round in which the pairs of this round of pairs sum by NCCL.
     pub(super) fn of_nccl_pairs(self, round_of_pairs: u32) -> u32 {
         self.first_of_nccl() + 2 * round_of_pairs + 1
     }
@@ -56,7 +56,7 @@ impl Rounds {
         self.first_of_nccl() + 2 * self.nccl_pairs + 1
     }
 
-    /// What is done in a round.
+    /// The work in a round.
     pub(super) fn kind(self, round: u32) -> RoundKind {
         let Some(of_nccl) = round.checked_sub(self.first_of_nccl()) else {
             return match round == self.ring() {
@@ -74,9 +74,9 @@ impl Rounds {
     }
 }
 
-/// How many rounds measure every pair of so many nodes.
+/// How many rounds measure every pair of this many nodes.
 pub(super) fn rounds_of_pairs(nodes: usize) -> u32 {
-    // No gang has so many nodes that this is cut.
+    // No gang has so many nodes that this is truncated.
     (nodes.next_multiple_of(2) - 1) as u32
 }
 

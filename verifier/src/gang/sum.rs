@@ -1,6 +1,6 @@
 //! A sum over all nodes, passed around in a ring, on one rail.
 //!
-//! Every node knows what the sum must be, so that each tells for itself whether a word is wrong.
+//! Every node knows the right sum, so each detects wrong words itself.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,14 +12,14 @@ use market::verification::Digest;
 use super::links::{read, write};
 use crate::prf::mix;
 
-/// A word that follows from its place: SplitMix64, so that no link may compress it.
+/// A word derived from its position: SplitMix64, so that no link can compress it.
 pub(crate) const fn word(at: u64) -> u64 {
     mix(at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// A sum over all nodes on one rail: the ring algorithm, first reduced in pieces, then gathered.
 ///
-/// Node j brings `word(i) + j` as word i, so that every node knows the sum: n word(i) + n (n - 1) / 2.
+/// Node j contributes `word(i) + j` as word i, so that every node knows the sum: n word(i) + n (n - 1) / 2.
 #[derive(Clone, Copy)]
 pub(super) struct Sum {
     pub(super) node: u32,
@@ -145,7 +145,7 @@ mod tests {
         (near.expect("connected"), far)
     }
 
-    /// A node that takes part and brings another word than it should, in its first repeat alone.
+    /// A node that contributes another word than it should, in its first repeat only.
     fn wrong_at_first(sum: Sum, mut from: TcpStream, mut to: TcpStream, deadline: Instant) {
         let (sender, outbox) = mpsc::channel::<Vec<u8>>();
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The agent's part: it listens, asks what to do, measures, and says what it saw.
+//! The agent's part: it listens, asks the broker for work, measures, and reports its results.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::device::{Surroundings, shortened};
 
 /// The longest pause that a broker may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long the library for sums over several nodes may take to say which it is.
+/// How long the library for sums over several nodes may take to report its version.
 const LOADING: Duration = Duration::from_secs(30);
 
 /// Why a node could not take part to the end.
@@ -25,26 +25,26 @@ pub enum GangError {
     /// It cannot be reached by the others.
     #[error("the node cannot listen for the others of its gang")]
     Deaf(#[source] io::Error),
-    /// The broker said no.
+    /// The broker refused the call.
     #[error("the broker refused the gang's call with status {status}: {detail}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What the broker said.
+        /// The broker's explanation.
         detail: String,
     },
-    /// The broker could not be reached for as long as was allowed.
+    /// The broker was unreachable for the whole time allowed.
     #[error("the broker did not take the gang's call in time; the last attempt ended with: {0}")]
     GaveUp(String),
-    /// The others did not come.
+    /// The other nodes did not connect.
     #[error("the other nodes of the gang did not come within {0} seconds")]
     Alone(u64),
-    /// A message has not the expected form.
-    #[error("the broker's answer to the gang's call has not the expected form")]
+    /// A message does not have the expected form.
+    #[error("the broker's answer to the gang's call does not have the expected form")]
     Form(#[from] serde_json::Error),
 }
 
-/// What carries a gang's calls to the broker and its answers back.
+/// Carries a gang's calls to the broker and its answers back.
 pub trait GangLine {
     /// Sends a call's JSON and gives the JSON of the answer.
     ///
@@ -52,21 +52,21 @@ pub trait GangLine {
     fn call(&mut self, body: &str) -> Result<String, GangError>;
 }
 
-/// A node's ways to the others.
+/// A node's links to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ways {
     /// The addresses at which the others reach it, each with the name of its adapter.
     pub addresses: Vec<(String, IpAddr)>,
-    /// To which node a pretended one has a bad link.
+    /// The node to which a simulated one has a bad link.
     pub slow_to: Option<u32>,
 }
 
 /// Measures with the other nodes until the broker has judged the gang.
 ///
-/// `gpus` are the node's, for sums over those of all nodes; `patience` is how long it waits for the others
-/// between two rounds; for nodes of other orders it waits for as long as the broker says, and `tell`s when
-/// it begins to and when it goes on.
-/// Errors: [`GangError`]; a verdict other than pass is none, nor is a round that failed.
+/// `gpus` are the node's, for sums over those of all nodes. `patience` is how long it waits for the others
+/// between two rounds. For nodes of other orders it waits for as long as the broker asks, and calls `tell`
+/// when it begins to wait and when it goes on.
+/// Errors: [`GangError`]; neither a verdict other than pass nor a failed round is an error.
 pub fn take_part(
     line: &mut dyn GangLine,
     agent_key: &AgentKey,

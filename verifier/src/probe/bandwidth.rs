@@ -1,32 +1,32 @@
-//! Copies within memory, timed, and how much is moved for a sample of any rate.
+//! Timed copies within memory, and how much is moved for a sample of any rate.
 
 use market::verification::BandwidthWork;
 
 use crate::device::{Device, DeviceError};
 
-/// What an array has that is streamed through for a rate, where 8 times the cache is less.
+/// The size of an array that is streamed through for a rate, where 8 times the cache is less.
 /// Units: bytes.
 const STREAMED: u64 = 4 << 30;
-/// Of its cache, what an array must have: less could stay there from one round to the next.
+/// An array is at least this many times the cache: part of a smaller one could stay in it between rounds.
 const CACHES: u64 = 8;
-/// Arrays of the rate that takes most of them.
+/// The number of arrays of the rate that needs most.
 pub const MOST_ARRAYS: u64 = 3;
 /// How often memory is streamed through for one sample.
 pub const STREAM_ROUNDS: u64 = 20;
-/// What goes over the host link at once, at most. Units: bytes.
+/// The most that one host copy moves. Units: bytes.
 pub const HOST_COPY: u64 = 256 << 20;
-/// How often for one sample: GPUs are measured one by one, and eight of them on the slowest links
-/// must leave time for the load.
+/// The rounds for one sample: GPUs are measured one by one, and eight of them on the slowest links must leave
+/// time for the load.
 pub const HOST_ROUNDS: u64 = 4;
 
-/// The least that an array may have. Units: bytes.
+/// The least size of an array. Units: bytes.
 #[must_use]
 pub const fn least_array_bytes(cache_bytes: u64) -> u64 {
     CACHES.saturating_mul(cache_bytes)
 }
 
-/// What each of so many arrays has: 4 GiB or 8 times the cache, whichever is more, and no more than
-/// there is memory for. Units: bytes.
+/// The size of each of this many arrays: 4 GiB or 8 times the cache, the larger of the two, but no more than
+/// memory allows. Units: bytes.
 #[must_use]
 pub fn array_bytes(memory_bytes: u64, arrays: u64, cache_bytes: u64) -> u64 {
     let wanted = STREAMED.max(least_array_bytes(cache_bytes));
@@ -35,8 +35,7 @@ pub fn array_bytes(memory_bytes: u64, arrays: u64, cache_bytes: u64) -> u64 {
 
 /// The samples of one GPU. Units: 1e6 bytes per second, bytes read plus bytes written.
 ///
-/// Errors: [`DeviceError`] when the device does not copy, copies wrongly, or has not the memory for any
-/// rate.
+/// Errors: [`DeviceError`] when the device does not copy, copies wrongly, or lacks memory for any rate.
 pub fn measure(device: &mut dyn Device, work: &BandwidthWork) -> Result<Vec<u64>, DeviceError> {
     device.room_for_streams()?;
     (0..work.samples)
@@ -60,8 +59,8 @@ mod tests {
     use crate::probe::gemm::{CHECKED, SAMPLE_NS};
     use crate::tensor::Format;
 
-    /// What moving bytes takes at the rate below which the GPU would fail; where it has no floor, at
-    /// the lowest of all GPUs.
+    /// The time to move bytes at the rate below which the GPU would fail; where it has no floor, at the
+    /// lowest floor of all GPUs.
     fn at_floor(gpu: Gpu, metric: Metric, bytes: u64) -> Duration {
         let floor_of = |gpu| Floors::current().of(gpu, metric, None);
         let lowest = || {
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn an_array_is_larger_than_any_cache_and_fits_into_memory() {
         const GIB: u64 = 1 << 30;
-        // Caches of 50 MiB and, as none has yet, of 1 GiB.
+        // Caches of 50 MiB and of 1 GiB, which no GPU has yet.
         assert_eq!(array_bytes(78 * GIB, 3, 50 << 20), 4 * GIB);
         assert_eq!(array_bytes(78 * GIB, 3, GIB), 8 * GIB);
         assert_eq!(array_bytes(15 * GIB, 3, GIB), 5 * GIB);
@@ -94,10 +93,9 @@ mod tests {
         }
     }
 
-    /// What is moved for the samples of a rate, as many times an array: the rounds, one before those of
-    /// the first sample, and what the checks take. A copy clears one array and reads two; a sum of two
-    /// arrays clears one, and the first one is read, copied to, added to three times and read again; a
-    /// read is done once more.
+    /// How much is moved for the samples of a rate, in arrays: the rounds, one before those of the first
+    /// sample, and the checks. A copy clears one array and reads two. A sum of two arrays clears one, and its
+    /// first array is read, copied to, added to three times and read again. A read is done once more.
     const fn moved(metric: Metric, samples: u64) -> u64 {
         let rounds = STREAM_ROUNDS * samples + 1;
         match metric {
@@ -107,8 +105,8 @@ mod tests {
         }
     }
 
-    /// All rates of a node, at their floors. With all others at once a GPU gets its part of the
-    /// link of one.
+    /// All rates of a node, at their floors. When all GPUs copy at once, each gets its part of one GPU's
+    /// link.
     fn rates(order: &VerificationOrder) -> Duration {
         let (gpu, gpus) = (order.expected.gpu, order.expected.gpus);
         let streams = [
@@ -136,10 +134,9 @@ mod tests {
         let operations = 2 * u64::from(n) * u64::from(n) * u64::from(k);
         let of = |(format, metric): (Format, Metric)| {
             let is_rated = format.is_rated_on(&gpu.spec().compute_capability);
-            // As bytes are to 1e6 bytes, so are thousands of operations to 1e9.
+            // Thousands of operations are to 1e9 as bytes are to 1e6 bytes.
             let once = at_floor(gpu, metric, operations / 1_000);
-            // One to begin with, then as many as a sample takes, twice: the first time untimed; and those
-            // that are looked at.
+            // One product first, then those of a sample, twice: the first time untimed; and the checked ones.
             let sample = once + 2 * once.max(Duration::from_nanos(SAMPLE_NS)) + once * CHECKED;
             is_rated.then_some(sample * order.bandwidth.samples)
         };
@@ -150,8 +147,8 @@ mod tests {
         formats.into_iter().filter_map(of).sum()
     }
 
-    /// Memory filled and compared by each pattern but the last, which is filled and then hashed: as long as the
-    /// deadlines reckon with, which for the slow fill is much longer than reading takes.
+    /// Memory filled and compared by each pattern but the last, which is filled and then hashed: as long as
+    /// the deadlines assume, which for the slow fill is much longer than reading takes.
     fn passes(order: &VerificationOrder) -> Duration {
         let (gpu, bytes) = (order.expected.gpu, order.memory.pattern_bytes);
         let (last, before) = order.memory.passes.split_last().expect("passes");
@@ -161,12 +158,12 @@ mod tests {
         filled + at_floor(gpu, Metric::HbmRead, bytes)
     }
 
-    /// Eight of these have no time for a load where all goes as slowly as it may: ten multiprocessors fill
-    /// memory, and nobody has published at which rates good ones read it.
+    /// Eight of these have no time for a load where every step takes its limit: ten multiprocessors fill
+    /// memory, and nobody has published the read rates of good ones.
     const WITHOUT_TIME_FOR_EIGHT: [&str; 2] = ["A16", "A2"];
 
-    /// That one GPU takes less than a minute is no budget but a goal, which its calibration measures: the slow
-    /// fill is reckoned here as slowly as it may go.
+    /// That one GPU takes less than a minute is not a budget but a goal, which its calibration measures: the
+    /// slow fill is assumed here at its limit.
     #[test]
     fn the_slowest_gpus_that_pass_have_time_for_the_whole_standard_level() {
         let driven = |gpu: &Gpu| is_drivable(*gpu);
@@ -177,14 +174,14 @@ mod tests {
             let order = order_for(expected_node(gpu, gpus), 0, Level::Standard, Mode::Real);
             let (passes, rates) = (passes(&order), rates(&order));
             let whole = Duration::from_millis(order.deadlines.whole_ms);
-            // What the passes took, all steps together no longer have.
+            // The time of the passes counts against all steps together.
             let left = whole.checked_sub(passes).expect("time is left");
             let left_ms = u64::try_from(left.as_millis()).expect("so many");
             let allowed = for_gpus(order.deadlines.report_ms.min(left_ms));
             let load = burn::lasts(Level::Standard, allowed.saturating_sub(rates));
             let load = load.expect("a load");
             let said = format!("{gpus} x {gpu}: passes {passes:?}, rates {rates:?}, load {load:?}");
-            // Looks come five times a second.
+            // The load is sampled five times a second.
             let has_time = load >= Duration::from_secs(4);
             let is_known = gpus == 8 && WITHOUT_TIME_FOR_EIGHT.contains(&&*gpu.to_string());
             assert_eq!(has_time, !is_known, "{said}");

@@ -9,28 +9,28 @@ use crate::device::{DeviceError, Node};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 
-/// Of the memory that is filled, how much is held during the load. Units: percent.
+/// The share of filled memory that is held during the load. Units: percent.
 const HELD_PERCENT: u64 = 40;
 
 /// The load of one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BurnWork {
-    /// The product that is computed again and again.
+    /// The product that is computed repeatedly.
     pub inputs: GemmInputs,
-    /// What is held in memory meanwhile.
+    /// The contents of memory meanwhile.
     pub contents: Contents,
-    /// How much of it, bytes.
+    /// The size of these contents, bytes.
     pub held_bytes: u64,
     /// How long, by the GPU's clock.
     pub lasts: Duration,
 }
 
-/// What a load showed of one GPU.
+/// The results of a load on one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burned {
     /// The load itself.
     pub burn: BurnFacts,
-    /// How it went on, in at most [`CURVE_POINTS`] steps.
+    /// Its course, in at most [`CURVE_POINTS`] steps.
     pub curve: Vec<CurvePoint>,
     /// 32-bit words that changed while memory was held.
     pub dwell_bad_words: u64,
@@ -51,14 +51,14 @@ pub struct CurvePoint {
     pub sm_mhz: Option<u32>,
 }
 
-/// One look at a loaded GPU.
+/// One sample of a loaded GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LoadSample {
-    /// How long the work since the look before took by the GPU's clock, ms.
+    /// How long the work since the last sample took by the GPU's clock, ms.
     pub elapsed_ms: f64,
     /// The operations of that work.
     pub operations: f64,
-    /// What slowed the clock; none where the driver does not tell.
+    /// The reasons for a slowed clock; none where the driver does not report them.
     pub slowed: Option<SlowedBy>,
     /// The power, W.
     pub power_w: Option<u32>,
@@ -70,7 +70,7 @@ pub struct LoadSample {
     pub sum: u64,
 }
 
-/// What slowed the clock of a GPU at a moment, beside the power limit.
+/// The reasons for a GPU's slowed clock at a moment, besides the power limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SlowedBy {
     /// The hardware.
@@ -81,8 +81,8 @@ pub struct SlowedBy {
     pub power_brake: bool,
 }
 
-/// How long a level loads the GPUs: half of the time that is left for the report, at most, so that
-/// what surrounds the load and the way to the broker have their time too.
+/// How long a level loads the GPUs: at most half of the time left for the report, so that the work around the
+/// load and the way to the broker have time too.
 #[must_use]
 pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
     let wanted = match level {
@@ -93,7 +93,7 @@ pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
     Some(wanted.min(left / 2))
 }
 
-/// Loads all GPUs at once and notes what each showed; `left` is what the step has left. Gives those
+/// Loads all GPUs at once and records each one's results; `left` is the time left in the step. Gives the GPUs
 /// that did not finish.
 pub fn burn(
     node: &mut Node,
@@ -118,7 +118,7 @@ pub fn burn(
     match burned {
         Ok(burned) => {
             for (gpu, burned) in facts.gpus.iter_mut().zip(burned) {
-                // A pretended GPU has its own figures, or none.
+                // A simulated GPU has its own figures, or none.
                 if let Some(burned) = burned {
                     gpu.burn = Some(burned.burn);
                     gpu.dwell_bad_words = Some(burned.dwell_bad_words);
@@ -147,7 +147,7 @@ fn gflops(samples: &[LoadSample]) -> u64 {
     }
 }
 
-/// How a load went on: stretches of as many looks each, but for the last.
+/// The course of a load: stretches of equally many samples, except the last.
 #[must_use]
 pub fn curve(samples: &[LoadSample]) -> Vec<CurvePoint> {
     let stretch = samples.len().div_ceil(CURVE_POINTS).max(1);
@@ -166,14 +166,14 @@ pub fn curve(samples: &[LoadSample]) -> Vec<CurvePoint> {
     points.collect()
 }
 
-/// What the looks amount to.
+/// Summarises the samples.
 ///
-/// Shape: at least three looks, or the rates of the thirds are zero.
+/// Shape: at least three samples, or the rates of the thirds are zero.
 #[must_use]
 pub fn summary(samples: &[LoadSample], slowdown_temperature_c: Option<u32>) -> BurnFacts {
     let third = samples.len() / 3;
     let sum = samples.first().map_or(0, |sample| sample.sum);
-    // What was not to be seen at one look may have slowed the clock just then.
+    // A reason that one sample could not show may have slowed the clock just then.
     let slowed: Option<Vec<SlowedBy>> = samples.iter().map(|sample| sample.slowed).collect();
     let permille = |by: fn(&SlowedBy) -> bool| {
         let slowed = slowed.as_ref()?.iter().filter(|slowed| by(slowed)).count();

@@ -1,8 +1,8 @@
-//! What the vendor's own diagnostic says (`dcgmi diag`), where the node has it.
+//! The results of the vendor's own diagnostic (`dcgmi diag`), where the node has it.
 //!
-//! It is started as a process of its own, without the agent's environment, and ended with all that it
-//! started when its time is over. Versions of it differ in what they print: what looks like a test with
-//! results is one. Source: DCGM 3.3 and 4.2 documentation, `dcgmi diag --json`.
+//! It runs as a process of its own, without the agent's environment, and is killed with all its processes
+//! when its time is over. Its versions differ in their output: any object that looks like a test with results
+//! counts as one. Source: DCGM 3.3 and 4.2 documentation, `dcgmi diag --json`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,17 +21,17 @@ use crate::device::{Node, shortened};
 
 /// Its name.
 pub const TOOL: &str = "dcgmi";
-/// Where programs are looked for, where the environment does not say.
+/// The search path for programs where the environment has none.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// With less time than this it is not begun.
+/// With less time than this it is not started.
 const LEAST: Duration = Duration::from_secs(8);
-/// What is kept of the time for what follows it.
+/// The time reserved for the work after it.
 const KEPT_BACK: Duration = Duration::from_secs(2);
-/// How deep its JSON is looked into.
+/// The depth to which its JSON is searched.
 const DEEPEST: u32 = 16;
 
-/// Which of its tests a level asks for, and how long they may take. Source: DCGM documentation: the tests of
-/// run level 1 take seconds, those of level 3 about a quarter of an hour.
+/// The tests of a level, and how long they may take. Source: DCGM documentation: the tests of run level 1
+/// take seconds, those of level 3 about a quarter of an hour.
 const fn wanted(level: Level) -> Option<(&'static str, Duration)> {
     match level {
         Level::Quick => None,
@@ -40,7 +40,7 @@ const fn wanted(level: Level) -> Option<(&'static str, Duration)> {
     }
 }
 
-/// How long it may take at a level, of the time that is left; not at all where that is too little.
+/// How long it may take at a level, of the time left; none where that is too little.
 #[must_use]
 pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
     let (_, most) = wanted(level)?;
@@ -48,8 +48,8 @@ pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
     (lasts >= LEAST).then_some(lasts)
 }
 
-/// Runs it and adds what it said to the facts; nothing at level `quick`, where the node has none, or
-/// where too little time is left.
+/// Runs it and adds its results to the facts. Skipped at level `quick`, where the node lacks it, or where too
+/// little time is left.
 pub fn run(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
     let asked = wanted(order.level).zip(lasts(order.level, left));
     if let (Some(((run, _), lasts)), Some(surroundings)) = (asked, &mut node.surroundings) {
@@ -57,7 +57,7 @@ pub fn run(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, le
     }
 }
 
-/// What this program says by then; nothing where there is no such program.
+/// The output of this program by the deadline; none where there is no such program.
 #[must_use]
 pub fn said_by(tool: &OsStr, run: &str, deadline: Instant) -> Option<DiagnosticFacts> {
     let ended = |ended, why: &str| DiagnosticFacts {
@@ -98,7 +98,7 @@ fn start(tool: &OsStr, run: &str) -> io::Result<Child> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     Command::new(tool)
         .args(["diag", "-r", run, "-j"])
-        // The token of the verification is nobody else's.
+        // The token of the verification must not reach other programs.
         .env_clear()
         .env("PATH", path)
         .env("LC_ALL", "C")
@@ -109,7 +109,7 @@ fn start(tool: &OsStr, run: &str) -> io::Result<Child> {
         .spawn()
 }
 
-/// The tests in what it printed; none where that is not its JSON.
+/// The tests in its output; none where that is not its JSON.
 fn tests_of(text: &str) -> Vec<DiagnosticTest> {
     let json = text.find('{').map_or("", |at| &text[at..]);
     let mut all = serde_json::Deserializer::from_str(json).into_iter::<Value>();
@@ -117,7 +117,7 @@ fn tests_of(text: &str) -> Vec<DiagnosticTest> {
     if let Some(Ok(value)) = all.next() {
         collect(&value, DEEPEST, &mut tests);
     }
-    // What is wrong is told first, should there be too many.
+    // Failed tests come first, in case there are too many.
     tests.sort_by_key(|test| test.result != DiagnosticResult::Failed);
     tests.truncate(MOST_DIAGNOSTIC_TESTS);
     tests
@@ -161,7 +161,7 @@ fn test_of(name: &str, results: &[Value]) -> DiagnosticTest {
     }
 }
 
-/// The first GPU that a result is about: a list in words, or the number of an entity.
+/// The first GPU in a result: a list in words, or the number of an entity.
 fn gpu_of(result: &Value) -> Option<u32> {
     let entity = result["entity_id"]
         .as_u64()
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// What a program says that prints this and then does that.
+    /// The results of a program that prints this and then does that.
     fn said(printed: &str, then: &str, allowed: Duration) -> Option<DiagnosticFacts> {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("printed"), printed).expect("written");
@@ -218,7 +218,7 @@ mod tests {
             .expect("made");
         file.write_all(script.as_bytes()).expect("written");
         drop(file);
-        // Another test that starts a process in between holds the file open for a moment.
+        // Another test that starts a process in between may hold the file open for a moment.
         let began = Instant::now();
         loop {
             let said = said_by(tool.as_os_str(), "1", Instant::now() + allowed);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_either_version_prints_is_read() {
-        // A test that failed makes it end in failure.
+        // A failed test makes its exit status non-zero.
         let three = said(OF_THREE, "exit 226", PATIENT).expect("it is there");
         assert_eq!(three.ended, DiagnosticEnd::Done);
         let row = &three.tests[0];

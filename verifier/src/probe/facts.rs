@@ -1,5 +1,5 @@
-//! What driver and system show of a node, before the work and after it. A pretended node shows
-//! nothing of the kind.
+//! The facts of driver and system about a node, before the work and after it. A simulated node has none of
+//! them.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use market::verification::{BandwidthWork, GpuFacts, NodeFacts, XidEvent};
 
 use crate::device::{Device, DeviceError, Node, Rate};
 
-/// What is shown before the first work, of all GPUs that could be looked at; nothing of a pretended node.
-/// Gives those that could not, too.
+/// The facts before the first work, for all GPUs that could be inspected; none for a simulated node. Also
+/// gives the GPUs that could not be.
 pub fn before(node: &mut Node) -> (Option<NodeFacts>, Vec<DeviceError>) {
     let Some(surroundings) = &mut node.surroundings else {
         return (None, Vec::new());
@@ -25,27 +25,27 @@ pub fn before(node: &mut Node) -> (Option<NodeFacts>, Vec<DeviceError>) {
     (Some(facts), failed)
 }
 
-/// One look at a GPU.
+/// One inspection of a GPU.
 struct Look {
     /// The errors that its driver reported.
     xids: Result<Option<Vec<u32>>, DeviceError>,
-    /// What it shows.
+    /// Its current state.
     shown: Result<GpuFacts, DeviceError>,
 }
 
-/// Looks at all GPUs: what one does not answer takes nothing from what the others do.
+/// Inspects all GPUs: a GPU that does not answer does not affect the others' results.
 fn look(node: &mut Node) -> Vec<Result<Look, DeviceError>> {
     let nothing = vec![(); node.devices.len()];
     node.on_each(nothing, |_, device, ()| {
-        // First what was heard already: a GPU that does not answer is given up, with all of that.
+        // First the errors already received: a GPU that does not answer is given up, with all of that.
         let xids = device.xids();
         let shown = device.observe();
         Ok(Look { xids, shown })
     })
 }
 
-/// Measures the rates of all GPUs beside that of the copy: the host link one by one and once
-/// together. Gives the GPUs that did not finish.
+/// Measures the rates of all GPUs besides that of the copy: the host link one by one and once together. Gives
+/// the GPUs that did not finish.
 pub fn rates(node: &mut Node, facts: &mut NodeFacts, work: &BandwidthWork) -> Vec<DeviceError> {
     let measure = |device: &mut dyn Device, rate: Rate| -> Result<Vec<u64>, DeviceError> {
         let samples = (0..work.samples).map(|sample| device.rate_mb_per_s(rate, sample));
@@ -89,7 +89,7 @@ pub fn rates(node: &mut Node, facts: &mut NodeFacts, work: &BandwidthWork) -> Ve
     Vec::new()
 }
 
-/// Adds what the GPUs show after the last work. Gives those that could not be looked at.
+/// Adds the facts after the last work. Gives the GPUs that could not be inspected.
 pub fn after(node: &mut Node, facts: &mut NodeFacts, elapsed: Duration) -> Vec<DeviceError> {
     let mut failed = Vec::new();
     let mut heard = Vec::new();
@@ -115,7 +115,7 @@ pub fn after(node: &mut Node, facts: &mut NodeFacts, elapsed: Duration) -> Vec<D
     failed
 }
 
-/// All errors with their GPU's number, and the GPUs that were not heard; no errors where none was.
+/// All errors with their GPU's number, and the GPUs without an answer; no errors where no GPU answered.
 fn numbered(xids: Vec<Option<Vec<u32>>>) -> (Option<Vec<XidEvent>>, Vec<u32>) {
     let (mut events, mut unheard) = (None, Vec::new());
     for (gpu, xids) in (0..).zip(xids) {

@@ -1,4 +1,4 @@
-//! The exact products: a chain of them, committed to, then opened where the broker asks; and the rates of
+//! The exact products: a chain of them, committed to, then opened as the broker chooses; and the rates of
 //! products on the tensor units.
 
 use market::verification::{
@@ -11,18 +11,18 @@ use crate::gemm::{Chain, GemmInputs, freivalds_vector, row_times, tree_over, tre
 use crate::merkle::Tree;
 use crate::tensor::{Format, TensorWork};
 
-/// How long the products of one sample of their rate take, about, but for the first, and as long those
-/// before them that are not timed; and how many they are at most. Units: nanoseconds.
+/// About how long the products of one sample take, not counting the first, and as long again the untimed
+/// products before them; and the most products in a sample. Units: nanoseconds.
 pub const SAMPLE_NS: u64 = 100_000_000;
 const MOST_PRODUCTS: f64 = 100.0;
-/// How many more of them are looked at for each sample.
+/// How many more products are checked for each sample.
 pub const CHECKED: u32 = 1;
-/// How many rows of a product are taken over at once: all of them are a quarter of a gigabyte of each GPU.
+/// How many rows of a product are read at once: all of them are a quarter of a gigabyte for each GPU.
 const BAND: u32 = 256;
-/// The most different checksums of a GPU that are told.
+/// The most different checksums of a GPU in a report.
 const MOST_SUMS: usize = 8;
 
-/// The products of one GPU as they were committed to.
+/// The committed products of one GPU.
 #[derive(Debug, Clone)]
 pub struct CommittedChain {
     /// The roots of all of them, in their order.
@@ -31,17 +31,17 @@ pub struct CommittedChain {
     checksums: Vec<Word64>,
 }
 
-/// What was opened of the products of one GPU.
+/// The openings of one GPU's products.
 #[derive(Debug)]
 pub struct OpenedChain {
-    /// The chosen rows, as they came out when their products were computed once more.
+    /// The chosen rows, from the repeated computation of their products.
     pub rows: Vec<OpenedRow>,
     /// The first product times the vector.
     pub product: Vec<Word64>,
 }
 
-/// Computes the first product as often as ordered, then each that follows from the one before, and commits
-/// to all of them.
+/// Computes the first product as often as ordered, then the chain of products that follow from it, and
+/// commits to all of them.
 ///
 /// Errors: [`DeviceError`] when the device does not compute.
 pub fn commit(
@@ -64,7 +64,7 @@ pub fn commit(
 }
 
 impl CommittedChain {
-    /// What is said of it before the broker chooses.
+    /// The commitment, sent before the broker chooses.
     #[must_use]
     pub fn commitment(&self) -> GemmCommitment {
         GemmCommitment {
@@ -86,10 +86,11 @@ fn compute(device: &mut dyn Device, inputs: &GemmInputs) -> Result<Tree, DeviceE
     Ok(tree_over(&device.row_sums()?))
 }
 
-/// Computes what is to be opened once more, since nothing but the roots was kept: the chosen rows, and the
-/// first product times the vector that the broker drew.
+/// Recomputes the products to be opened, since only the roots were kept: the chosen rows, and the first
+/// product times the vector that the broker drew.
 ///
-/// A product that does not come out as it did is opened as it is now, which its root does not hold.
+/// A product that differs from its first computation is opened as it is now, and its root then does not
+/// match.
 /// Errors: [`DeviceError`] when the device does not compute.
 pub fn open(
     device: &mut dyn Device,
@@ -102,7 +103,7 @@ pub fn open(
     let mut rows = Vec::new();
     for of_one in chosen.chunk_by(|one, other| one.link == other.link) {
         let link = of_one[0].link;
-        // Whoever asks for a product that is none is not answered.
+        // A choice of a product that does not exist gets no answer.
         let Some(roots) = committed.roots.get(..link as usize) else {
             continue;
         };
@@ -133,9 +134,9 @@ pub fn open(
     Ok(OpenedChain { rows, product })
 }
 
-/// Measures the rates of products on the tensor units, all GPUs at once, where the agent has kernels that
-/// reach them, and looks at what comes out, of inputs of its own and of one sample of those that all GPUs have.
-/// Gives the GPUs that did not finish.
+/// Measures the rates of products on the tensor units, on all GPUs at once, where the agent has suitable
+/// kernels. It checks the results, for each GPU's own inputs and in one sample for inputs that all GPUs
+/// share. Gives the GPUs that did not finish.
 pub fn rates(
     node: &mut Node,
     facts: &mut NodeFacts,
@@ -178,8 +179,8 @@ pub fn rates(
     Vec::new()
 }
 
-/// Samples of the rate of products, and the different checksums that these had; nothing where the device
-/// has none of the format.
+/// Samples of the rate of products, and their different checksums; none where the device has no units for the
+/// format.
 fn sampled(
     device: &mut dyn Device,
     inputs: GemmInputs,
@@ -198,7 +199,7 @@ fn sampled(
         let Some(run) = device.tensor_products(&work)? else {
             break;
         };
-        // A rate of 1e9 a second is one in a nanosecond.
+        // A rate of 1e9 a second is one a nanosecond.
         let in_time = run.gflops as f64 * SAMPLE_NS as f64 / inputs.operations().max(1.0);
         work.timed = in_time.clamp(1.0, MOST_PRODUCTS) as u32;
         rates.push(run.gflops);

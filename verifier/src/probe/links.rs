@@ -1,8 +1,8 @@
-//! Copies between the GPUs of a node, and what all of them do together: sums round a ring of our own, and by the
-//! vendor's library where the node has it.
+//! Copies between the GPUs of a node, and collective operations of all of them: sums by the agent's own ring,
+//! and by the vendor's library where the node has it.
 //!
-//! A process of its own does each, which opens all GPUs and knows how long it has. What it cannot do there is
-//! left out and named in the attestation as not measured; the rules on links are in [`crate::rules`].
+//! Each runs in a process of its own, which opens all GPUs and knows its time limit. The attestation names
+//! the unfinished measurements as not measured; the rules on links are in [`crate::rules`].
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -15,42 +15,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::Node;
 
-/// What is copied from GPU to GPU at once, at most. Units: bytes.
+/// The most that one copy between GPUs moves. Units: bytes.
 const PAIR_BYTES: u64 = 512 << 20;
-/// What each GPU brings to the sum, at most. Units: bytes.
+/// The most that each GPU contributes to the sum. Units: bytes.
 const RING_BYTES: u64 = 1 << 30;
-/// How long it may take, the vendor's library included: `deep` has time for every size over slow links, too.
+/// How long it may take, with the vendor's library: `deep` has time for every size over slow links, too.
 const MOST: Duration = Duration::from_secs(20);
 const MOST_OF_DEEP: Duration = Duration::from_mins(2);
-/// The part of it that the vendor's library may take to join the GPUs and to sum, and the one that is kept for
-/// it however slow the links are: one of so many.
+/// The vendor's library may take this part of the time to join the GPUs and to sum: one in this many. It is
+/// reserved for the library even when the links are slow.
 const PART_OF_LIBRARY: u32 = 2;
 const KEPT_FOR_LIBRARY: u32 = 4;
-/// What is left of that time at the least for the library to go round a ring as well.
+/// The least time left for which the library also runs its ring.
 const LEAST_FOR_RING: Duration = Duration::from_secs(3);
-/// The sizes at which `deep` does each operation: the full one, and one of so many.
+/// The sizes at which `deep` does each operation: the full one, and one part in this many of it.
 const SIZES: [u64; 3] = [1, 32, 1_024];
-/// How often for one figure, and how often where the link is slow: at most and at least.
+/// The repeats for one figure: at most, and at least where the link is slow.
 const MOST_ROUNDS: u64 = 16;
 const LEAST_ROUNDS: u64 = 2;
-/// How much of a full size is tried out, and is the least that is measured by: one of so many.
+/// The part of a full size for a trial, which is also the least for a measurement: one in this many.
 pub const TRIAL_PART: u64 = 32;
 
-/// What is measured between GPUs.
+/// The measurements between GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkWork {
     /// How many GPUs there are.
     pub gpus: u32,
     /// Whether every ordered pair is measured, or each GPU with the next.
     pub every_pair: bool,
-    /// What is copied at once, where there is room. Units: bytes.
+    /// The size of a copy, where there is room. Units: bytes.
     pub pair_bytes: u64,
-    /// What each GPU brings to the sum, where there is room. Units: bytes.
+    /// Each GPU's contribution to the sum, where there is room. Units: bytes.
     pub ring_bytes: u64,
 }
 
 impl LinkWork {
-    /// What an order wants of so many GPUs.
+    /// The measurements that an order asks of this many GPUs.
     #[must_use]
     pub fn of(order: &VerificationOrder, gpus: u32) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl LinkWork {
         }
     }
 
-    /// Everything that is measured between so many GPUs, in so much memory of each, bytes.
+    /// All measurements between this many GPUs, in this much memory of each, bytes.
     #[must_use]
     pub fn on(gpus: u32, memory_bytes: u64) -> Self {
         Self {
@@ -80,20 +80,19 @@ impl LinkWork {
     }
 }
 
-/// What the vendor's library is to do over all GPUs, in a process of its own.
+/// The operations of the vendor's library over all GPUs, in a process of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibraryWork {
     /// How many GPUs there are.
     pub gpus: u32,
-    /// The way that it is to go.
+    /// The algorithm that it must use.
     pub algorithm: CollectiveAlgorithm,
-    /// What is done one after the other, and of how much each GPU has room for, where there is as much. Units:
-    /// bytes.
+    /// The operations, one after the other, and their sizes, limited by the room on each GPU. Units: bytes.
     pub operations: Vec<(CollectiveOperation, u64)>,
 }
 
 impl LibraryWork {
-    /// A sum as `standard` has it.
+    /// A sum as at level `standard`.
     #[must_use]
     pub fn sum(links: &LinkWork, algorithm: CollectiveAlgorithm) -> Self {
         Self {
@@ -103,7 +102,8 @@ impl LibraryWork {
         }
     }
 
-    /// What a level has it do as it chooses itself: `deep` every operation at every size, the full ones first.
+    /// The operations of a level by the library's own choice of algorithm: `deep` runs every operation at
+    /// every size, the full ones first.
     #[must_use]
     pub fn of(links: &LinkWork, level: Level) -> Self {
         let sum = Self::sum(links, CollectiveAlgorithm::NcclDefault);
@@ -121,18 +121,18 @@ impl LibraryWork {
     }
 }
 
-/// What a GPU holds after an operation, in parts of its buffer, of which there is one for each GPU.
+/// The data on a GPU after an operation, in parts of its buffer, one for each GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     /// Which GPU.
     pub gpu: u32,
     /// Which parts.
     pub parts: Range<u32>,
-    /// Whose words are there, added up.
+    /// The GPUs whose words are added up there.
     pub of: Vec<u32>,
 }
 
-/// What each of so many GPUs holds after an operation; of what is not named nothing is promised.
+/// The data on each of this many GPUs after an operation; parts that are not named are undefined.
 #[must_use]
 pub fn holdings(operation: CollectiveOperation, gpus: u32) -> Vec<Holding> {
     let all: Vec<u32> = (0..gpus).collect();
@@ -156,7 +156,7 @@ pub fn holdings(operation: CollectiveOperation, gpus: u32) -> Vec<Holding> {
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkRates {
     /// Copies, each in its one direction.
@@ -165,12 +165,12 @@ pub struct LinkRates {
     pub collective: Option<CollectiveRate>,
 }
 
-/// The two halves of a sum round a ring.
+/// The two halves of a ring sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// Each GPU adds what the one before it holds of a part.
+    /// Each GPU adds the previous GPU's data for a part.
     Adding,
-    /// Each GPU takes over the finished part of the one before it.
+    /// Each GPU copies the finished part of the one before it.
     Gathering,
 }
 
@@ -185,9 +185,8 @@ pub const fn part_of(half: Half, gpu: u32, step: u32, gpus: u32) -> u32 {
     ahead % gpus
 }
 
-/// How much is copied or summed at once, and how often: what lasts no longer than it may, where a full size
-/// takes so long once, ms. Sizes are full as long as they can go at least twice: fast links are
-/// compared by them.
+/// The size and the repeats of a copy or sum within the time limit, where one run at full size takes this
+/// long, ms. Sizes are full when at least two runs fit: fast links are compared at the full size.
 #[must_use]
 pub fn worth(full_bytes: u64, once_ms: f64, may_ms: f64) -> (u64, u64) {
     let mut part = 1;
@@ -205,15 +204,15 @@ const fn most(level: Level) -> Duration {
     }
 }
 
-/// How long links and the sums over them may take, of the time that is left.
+/// How long links and the sums over them may take, of the time left.
 #[must_use]
 pub fn lasts(level: Level, left: Duration) -> Duration {
     left.min(most(level))
 }
 
-/// Measures the links and adds to the facts what was measured by then; nothing where there is one GPU.
+/// Measures the links and adds the results up to the deadline to the facts; nothing for a single GPU.
 pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
-    // No node has so many.
+    // No node has so many GPUs.
     let work = LinkWork::of(order, node.devices.len() as u32);
     if work.gpus < 2 {
         return;
@@ -231,13 +230,13 @@ pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder
         facts.pairs = Some(rates.pairs);
         facts.collectives.extend(rates.collective);
     }
-    // A library that hangs costs no more than its own figure.
+    // A library that hangs costs only its own figure.
     if work.every_pair {
         let by = until.min(Instant::now() + most(order.level) / PART_OF_LIBRARY);
         let chosen = surroundings.library(&LibraryWork::of(&work, order.level), by);
         let is_there = !chosen.is_empty();
         facts.collectives.extend(chosen);
-        // What the switch adds up by itself says less of each link than a ring does.
+        // A sum within the switch shows less about each link than a ring does.
         if is_there && Instant::now() + LEAST_FOR_RING <= until {
             let round = LibraryWork::sum(&work, CollectiveAlgorithm::NcclRing);
             let rates = surroundings.library(&round, until);
@@ -272,7 +271,7 @@ mod tests {
     #[test]
     fn slow_links_are_measured_less_often_and_then_by_less_and_fast_ones_as_ever() {
         let (full, may_ms) = (512 << 20, 90.0);
-        // What 512 MiB take at so many GB/s.
+        // The time of 512 MiB at this many GB/s.
         let at = |gb_per_s: f64| worth(full, full as f64 / gb_per_s / 1e6, may_ms);
         assert_eq!(at(376.0), (full, 16));
         assert_eq!(at(96.0), (full, 16));
@@ -362,7 +361,7 @@ mod tests {
                         };
                         written.push((gpu, part));
                     }
-                    // Nobody reads what another writes at the same step.
+                    // No GPU reads a part that another writes at the same step.
                     for gpu in 0..gpus {
                         let part = part_of(half, gpu, step, gpus);
                         let from = (gpu + gpus - 1) % gpus;

@@ -1,4 +1,4 @@
-//! Memory: filled, read back, and proved under a key that came after the fill.
+//! Memory: filled, read back, and proved under a key that is drawn after the fill.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use crate::device::{Device, DeviceError, PatternCheck};
 use crate::memory::{self, Contents};
 use crate::merkle::Tree;
 
-/// Does all passes but the reading of the last, whose fill stays in place. Where less can be had than is
-/// ordered, that is filled: how much the node should have is for its broker to judge.
+/// Does all passes except the reading of the last, whose fill stays in place. Where less memory can be
+/// allocated than was ordered, it fills that: the broker judges how much the node should have.
 ///
 /// Errors: [`DeviceError`] when the device does not fill or read.
 pub fn fill(
@@ -22,8 +22,8 @@ pub fn fill(
     fill_of(device, seed, gpu, work, allocatable_mib)
 }
 
-/// As [`fill`], on a GPU that others use: exactly what is ordered, and without a try at how much could be
-/// had, which would take from them what they ask for meanwhile.
+/// As [`fill`], on a GPU that others use. It fills exactly the ordered amount and does not try how much could
+/// be allocated, which would take memory that others may ask for meanwhile.
 ///
 /// Errors: [`DeviceError`] when the device does not fill or read.
 pub fn fill_beside_others(
@@ -32,7 +32,7 @@ pub fn fill_beside_others(
     gpu: u32,
     work: &MemoryWork,
 ) -> Result<(Filled, PatternCheck), DeviceError> {
-    // Twice as much can always be said to hold it with what hashing takes; nothing is judged by it.
+    // Twice as much always leaves room for the hashing; nothing is judged by it.
     let twice_mib = work.pattern_bytes.saturating_mul(2).div_ceil(1 << 20);
     let claimed_mib = u32::try_from(twice_mib).unwrap_or(u32::MAX);
     fill_of(device, seed, gpu, work, claimed_mib)
@@ -69,7 +69,7 @@ fn fill_of(
     ))
 }
 
-/// One pass: fills, turns where the pattern wants that, and reads back.
+/// One pass: fills, inverts where the pattern requires it, and reads back.
 fn pass(
     device: &mut dyn Device,
     contents: &Contents,
@@ -84,8 +84,8 @@ fn pass(
     Ok(check.and(device.compare(contents)?))
 }
 
-/// Memory under the fresh key, as whoever drives the GPU keeps it: the digests of an H200's are 72 MB, and to hand
-/// them over takes longer than to hash them.
+/// Memory under the fresh key, kept by the process that drives the GPU: the digests of an H200's are 72 MB,
+/// and to hand them over takes longer than to hash them.
 #[derive(Debug)]
 pub enum ProvedMemory {
     /// The digests are here.
@@ -95,7 +95,7 @@ pub enum ProvedMemory {
 }
 
 impl ProvedMemory {
-    /// What the agent commits to.
+    /// The commitment of the agent.
     #[must_use]
     pub fn root(&self) -> Digest {
         match self {
@@ -104,7 +104,7 @@ impl ProvedMemory {
         }
     }
 
-    /// Opens the blocks that the broker drew of the memory that this device proved last.
+    /// Opens the blocks that the broker drew from this device's last proof.
     ///
     /// Errors: [`DeviceError`] when the device keeps the digests and does not answer.
     pub fn open(
@@ -126,8 +126,8 @@ pub struct HashedMemory {
     tree: Tree,
 }
 
-/// Hashes memory under the fresh key: as little as can be done between that key and the answer. The tree
-/// is made by so many threads at the most.
+/// Hashes memory under the fresh key: the least work possible between that key and the answer. At most this
+/// many threads make the tree.
 ///
 /// Errors: [`DeviceError`] when the device does not read.
 pub fn hash<D: Device + ?Sized>(
@@ -141,8 +141,8 @@ pub fn hash<D: Device + ?Sized>(
     Ok(HashedMemory { digests, tree })
 }
 
-/// Reads back the last fill, but for the slow one: that is compared as slowly as it was made. The passes
-/// before compared every word, and what is held of it was hashed and is opened.
+/// Reads back the last fill, except the slow one, whose comparison would take as long as the fill. Earlier
+/// passes compared every word, and the memory that holds the slow fill was hashed and is opened.
 ///
 /// Errors: [`DeviceError`] when the device does not read.
 pub fn read_back(

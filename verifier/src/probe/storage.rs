@@ -1,8 +1,8 @@
-//! How fast the node's storage is read and written one after the other, where a rate was promised.
+//! How fast the node's storage is read and written sequentially, where a rate was promised.
 //!
-//! What is written has reached the device before its time is taken, and is read past the system's
-//! memory. The file has no name once it is open, so that it goes with the agent however that ends. Storage
-//! that is in truth memory is not measured, nor is a folder that cannot be written to.
+//! Data has reached the device before its time is taken, and is read past the system's page cache. The file
+//! has no name once it is open, so it disappears with the agent however the agent ends. Storage that is
+//! really memory is not measured, nor is a folder that cannot be written to.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,37 +20,37 @@ use crate::device::Node;
 use crate::gang::word;
 use crate::threads::on_each;
 
-/// What is written or read at once. Units: bytes.
+/// The size of one write or read. Units: bytes.
 const BLOCK: usize = 4 << 20;
-/// What direct access is aligned to. Units: bytes.
+/// The alignment of direct access. Units: bytes.
 const ALIGNED: usize = 4_096;
-/// How many threads keep the device busy; each has a stretch of the file of its own.
+/// How many threads keep the device busy; each has its own part of the file.
 const THREADS: u64 = 4;
-/// For so long a promised rate is measured. Units: seconds.
+/// How long a promised rate is measured. Units: seconds.
 const SECONDS: u64 = 2;
 /// The least and the most that is written. Units: bytes.
 const LEAST_BYTES: u64 = 256 << 20;
 const MOST_BYTES: u64 = 8 << 30;
-/// Of the free space, how much may be taken for the while.
+/// The share of the free space that the file may take.
 const SHARE_OF_FREE: u64 = 4;
-/// How long it may take, and with how much less it is not begun.
+/// How long it may take, and the least time with which it is started.
 const MOST: Duration = Duration::from_secs(20);
 const LEAST: Duration = Duration::from_secs(4);
 /// A file system in memory, beside `tmpfs`. Source: linux/magic.h.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
 
-/// What is measured, and where.
+/// The storage to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageWork {
     /// The folders to try, in this order.
     pub folders: Vec<PathBuf>,
-    /// How much is written and read at most, bytes.
+    /// The most that is written and read, bytes.
     pub bytes: u64,
 }
 
 impl StorageWork {
-    /// What a promise wants: where the agent lies, which is where a script put it, else where
-    /// temporary files do.
+    /// The work for a promise: in the agent's folder, where a script put it, otherwise in the folder for
+    /// temporary files.
     #[must_use]
     pub fn of(promise: &StoragePromise) -> Self {
         let rates = [promise.read_bytes_per_s, promise.write_bytes_per_s];
@@ -67,16 +67,15 @@ impl StorageWork {
     }
 }
 
-/// How long a level measures storage at most, of the time that is left; not at all where that is too
-/// little.
+/// How long a level measures storage at most, of the time left; none where that is too little.
 #[must_use]
 pub fn lasts(level: Level, left: Duration) -> Option<Duration> {
     let lasts = (left / 2).min(MOST);
     (level != Level::Quick && lasts >= LEAST).then_some(lasts)
 }
 
-/// Measures what was promised and adds it to the facts; nothing at level `quick`, where nothing was
-/// promised, where it cannot be done, or not in the time that is left.
+/// Measures the promised rates and adds them to the facts. Skipped at level `quick`, where nothing was
+/// promised, where it cannot be done, or where the time left is too short.
 pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder, left: Duration) {
     let Some(promise) = &order.expected.storage else {
         return;
@@ -90,12 +89,12 @@ pub fn measure(node: &mut Node, facts: &mut NodeFacts, order: &VerificationOrder
     }
 }
 
-/// What storage shows by then; nothing where no folder can be measured.
+/// The rates of the storage by the deadline; none where no folder can be measured.
 #[must_use]
 pub fn measured(work: &StorageWork, deadline: Instant) -> Option<StorageFacts> {
     let (sender, facts) = mpsc::channel();
     let work = work.clone();
-    // A device that hangs keeps its thread, and nobody else.
+    // A device that hangs blocks only its own thread.
     std::thread::spawn(move || {
         let measured = work
             .folders
@@ -133,7 +132,7 @@ fn in_folder(folder: &Path, most: u64, deadline: Instant) -> io::Result<StorageF
         }
         let mut done = 0;
         while done < stretch && Instant::now() < half {
-            // No two pages alike, so that none is kept for two.
+            // No two pages are alike, so that deduplication saves nothing.
             for page in block.chunks_mut(ALIGNED) {
                 page[..8].copy_from_slice(&word(done ^ (thread << 48)).to_le_bytes());
                 page[8..16].copy_from_slice(&(done + 1).to_le_bytes());
@@ -173,7 +172,7 @@ fn in_folder(folder: &Path, most: u64, deadline: Instant) -> io::Result<StorageF
     })
 }
 
-/// A file without a name, past the system's memory where the file system can do that.
+/// A file without a name, past the system's page cache where the file system supports that.
 fn unnamed(folder: &Path) -> io::Result<(File, bool)> {
     let path = folder.join(format!(".verifier-storage-{}", std::process::id()));
     let open = |flags| {
@@ -183,7 +182,7 @@ fn unnamed(folder: &Path) -> io::Result<(File, bool)> {
     };
     let opened = match open(libc::O_DIRECT) {
         Ok(file) => Ok((file, true)),
-        // Some file systems make the file and then find that they cannot open it so.
+        // Some file systems create the file and then refuse to open it this way.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let _ = std::fs::remove_file(&path);
             Ok((open(0)?, false))
@@ -196,7 +195,7 @@ fn unnamed(folder: &Path) -> io::Result<(File, bool)> {
     opened
 }
 
-/// Memory with room for a block, and where in it an aligned one begins.
+/// Memory with room for a block, and the offset of an aligned one in it.
 fn aligned() -> (Vec<u8>, usize) {
     let memory = vec![0; BLOCK + ALIGNED];
     let at = memory.as_ptr().align_offset(ALIGNED);

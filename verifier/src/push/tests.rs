@@ -15,10 +15,10 @@ use super::*;
 
 const TOKEN: &str = "vt_0123456789abcdef";
 const MARK: &str = "gpb-00000000000000000000000000000001";
-/// How long anything here may take: far longer than on a busy machine.
+/// How long anything here may take: far longer than it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// An agent that notes what it was given, and then ends as it is told.
+/// An agent that records its arguments, token and command line, and then ends as `end` says.
 fn agent(end: &str) -> String {
     format!(
         "#!/bin/sh\necho \"$@\" > \"$HOME/arguments\"\necho \"$VERIFIER_TOKEN\" > \"$HOME/token\"\n\
@@ -187,7 +187,7 @@ fn clearing_ends_an_agent_that_still_runs() {
     let home = tempfile::tempdir().expect("a home");
     let (shell, number) = start_endless(home.path(), 1000);
     assert!(runs(&number));
-    // Its shell is waited for at once, as by the server that started it.
+    // Its shell is reaped at once, as by the server that started it.
     let waited = thread::spawn(move || ends(shell));
     let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
     assert_eq!(output.stdout, b"cleared\n");
@@ -247,7 +247,7 @@ fn an_agent_that_runs_is_not_started_twice() {
 #[test]
 fn an_agent_whose_number_is_nobodys_or_anothers_is_started_anew() {
     let mut other = Command::new("sleep").arg("1000").spawn().expect("it runs");
-    // No process has the first number: it is beyond the most that Linux gives.
+    // No process has the first number: it is beyond Linux's maximum.
     for number in ["4194305".to_owned(), other.id().to_string()] {
         let home = tempfile::tempdir().expect("a home");
         let dir = home.path().join(format!(".gpu-broker-{}", id()));
@@ -316,7 +316,7 @@ fn clearing_takes_out_the_marked_key_alone_and_keeps_the_files_mode() {
     assert_eq!(mode & 0o777, 0o640);
     assert_eq!(names(&ssh), ["authorized_keys"]);
     assert_eq!(names(home.path()), [".ssh"]);
-    // The last key goes too.
+    // The last key is removed too.
     fs::write(&keys, format!("ssh-ed25519 BBBB {MARK}\n")).expect("written");
     run(home.path(), CLEAR, &clear_input(id(), MARK));
     assert_eq!(fs::read_to_string(&keys).expect("keys"), "");

@@ -1,19 +1,20 @@
-//! Rules on a sustained load: whether the rate holds, and what holds it back.
+//! Rules on a sustained load: whether the rate stays up, and the reasons why it does not.
 
 use market::attestation::{Finding, FindingCode};
 use market::verification::{BurnFacts, GpuFacts};
 
 use super::seen::{Seen, Sight};
 
-/// Of the first third's rate, what the last must reach. Units: thousandths.
+/// The share of the first third's rate that the last third must reach. Units: thousandths.
 const SUSTAINED_PERMILLE: u64 = 950;
-/// In how many samples the clock may be slowed by more than the power limit. Units: thousandths.
+/// The share of samples in which the clock may be slowed for reasons other than the power limit. Units:
+/// thousandths.
 const MOST_SLOWED_PERMILLE: u32 = 50;
-/// Of the power limit, what a load should draw. Units: thousandths.
+/// The share of the power limit that a load should draw. Units: thousandths.
 const LOADED_PERMILLE: u64 = 750;
 /// How far a card should stay below the temperature at which it slows itself. Degrees Celsius.
 const MARGIN_C: u32 = 5;
-/// The fewest looks that have a first third and a last.
+/// The fewest samples that have a first third and a last.
 const LEAST_LOOKS: u32 = 3;
 
 /// A finding from the load of each GPU.
@@ -52,7 +53,7 @@ pub(super) fn throttle(seen: &Seen<'_>) -> Finding {
             ("the power supply", burn.power_brake_permille),
         ];
         let told = reasons.map(|(what, permille)| permille.map(|permille| (permille, what)));
-        // None is less than any.
+        // None is less than any value.
         match told.into_iter().max().flatten() {
             Some((permille, what)) if permille > MOST_SLOWED_PERMILLE => {
                 Sight::Bad(format!("{what} slowed it in {permille} of 1000 samples"))

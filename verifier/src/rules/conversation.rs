@@ -1,5 +1,5 @@
-//! Rules on the conversation itself: whether each step was answered in time, and whether the report is of this
-//! node and this conversation.
+//! Rules on the conversation itself: whether each step was answered in time, and whether the report belongs
+//! to this node and this conversation.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{Step, Trouble, TroubleKind};
@@ -52,7 +52,7 @@ pub(super) fn steps_in_time(evidence: &Evidence) -> Finding {
     }
 }
 
-/// What the agent says that kept it from going on, where the report is its own.
+/// The agent's own reasons why it could not go on, where the report is signed by it.
 pub(super) fn signed_troubles(evidence: &Evidence) -> impl Iterator<Item = &Trouble> {
     let report = evidence.report.as_ref().filter(|report| report.is_signed());
     report.into_iter().flat_map(|report| &report.troubles)
@@ -82,7 +82,7 @@ pub(super) fn report_content(evidence: &Evidence) -> Finding {
             None => finding(
                 code,
                 Outcome::Met,
-                "The report says what the conversation said.",
+                "The report agrees with the conversation.",
             ),
             Some(problem) => finding(code, Outcome::Failed, format!("In the report, {problem}.")),
         },

@@ -1,4 +1,4 @@
-//! The rule on what the vendor's own diagnostic said.
+//! The rule on the results of the vendor's own diagnostic.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{DiagnosticEnd, DiagnosticResult, DiagnosticTest};
@@ -7,7 +7,7 @@ use super::seen::{Seen, not_applicable};
 use super::{finding, not_run, number};
 use crate::plain::plain;
 
-/// A test in words: its name, its GPU, and why.
+/// A test in words: its name, its GPU, and its reason.
 fn words(test: &DiagnosticTest) -> String {
     let gpu = test.gpu.map(|gpu| format!(" on GPU {gpu}"));
     let why = test
@@ -30,7 +30,7 @@ pub(super) fn diagnostic(seen: &Seen<'_>) -> Finding {
     let Some(said) = &facts.diagnostic else {
         return not_applicable(code, "The node has no dcgmi, or there was no time for it.");
     };
-    let why = || plain(said.why.as_deref().unwrap_or("it does not tell why"));
+    let why = || plain(said.why.as_deref().unwrap_or("it gives no reason"));
     match said.ended {
         DiagnosticEnd::Done => {}
         DiagnosticEnd::TimedOut => {

@@ -1,7 +1,7 @@
-//! The driver's libraries as their maker published them: `data/driver_libraries.csv`.
+//! The driver's libraries as NVIDIA published them: `data/driver_libraries.csv`.
 //!
-//! Taken from packages of distributions and never from what nodes show (`driver-libraries.sh`). Packages of
-//! several distributions carry the same files, so a version has one of each.
+//! The table comes from distribution packages and never from nodes (`driver-libraries.sh`). Packages of
+//! several distributions contain the same files, so a version has one of each.
 
 use std::sync::LazyLock;
 
@@ -16,18 +16,18 @@ const TABLE: &str = include_str!("../../data/driver_libraries.csv");
 pub(super) struct Row {
     /// The driver's version, such as `550.163.01`.
     pub(super) version: String,
-    /// What its file is called before `.so`.
+    /// The name of its file before `.so`.
     pub(super) library: String,
     /// The SHA-256 of the file for x86-64.
     pub(super) sha256: Digest,
 }
 
-/// What the table says of a library that an agent loaded.
+/// The result of looking up a library that an agent loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Published {
-    /// It is the file that was published.
+    /// It is the published file.
     Same,
-    /// It is not.
+    /// It is another file.
     Another,
     /// The table lacks that version, or the file could not be read.
     Unknown,
@@ -38,8 +38,8 @@ pub(super) fn rows() -> &'static [Row] {
     &ROWS
 }
 
-/// Holds a library against what was published of its version: that in the file's name, since a container
-/// may bring a newer library than the kernel's driver, or else that of the driver.
+/// Compares a library with the published one of its version. That is the version in the file's name, since a
+/// container may bring a newer library than the kernel's driver, or else the driver's.
 pub(super) fn published(loaded: &LibraryFacts, driver: &str) -> Published {
     let name = loaded.path.rsplit('/').next().unwrap_or_default();
     let (library, version) = match name.split_once(".so.") {

@@ -1,4 +1,4 @@
-//! Rules on error counters and on what the driver says went wrong.
+//! Rules on error counters and on the errors that the driver reports.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::{finding, gpu_words, not_run, number};
 use crate::kernel_log::NEEDS;
 use crate::plain::plain;
 
-/// Corrected errors that may come during a run. Source: the providers' own check lists.
+/// The most corrected errors that may occur during a run. Source: the providers' own check lists.
 const MOST_CORRECTED: u64 = 10;
-/// Packets sent again per minute that a good link stays under. Source: as above.
+/// The replays per minute below which a good link stays. Source: as above.
 const MOST_REPLAYS_PER_MINUTE: u64 = 8;
 /// Link errors during a run, as NVIDIA's own diagnostic allows (DCGM, NVLink CRC errors).
 const MOST_LINK_ERRORS: u64 = 100;
@@ -23,21 +23,21 @@ const MOST_REMAPPED_ROWS: u32 = 512;
 /// Pages taken out of use at which a card is returned. Source: NVIDIA's page retirement guide.
 const MOST_RETIRED_PAGES: u32 = 60;
 
-/// XIDs after which a GPU is not to be handed over. 79 has a rule of its own.
+/// XIDs after which a GPU must not be handed over. 79 has a rule of its own.
 const FATAL_XIDS: [u32; 9] = [48, 64, 74, 94, 95, 119, 120, 140, 143];
-/// XIDs that a fault of the agent's own program causes, or that a process of it is ended in the midst of
-/// its work (45).
+/// XIDs that a fault of the agent's own program causes, or the end of one of its processes during work (45).
 const OWN_FAULT_XIDS: [u32; 4] = [13, 31, 43, 45];
 
-/// What a GPU needs from now on, as its driver words it (XID 154); the worst last.
+/// A GPU's recovery action, in its driver's words (XID 154); the worst last.
 ///
 /// Source: NVIDIA's XID catalogue, of 154: `GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
-/// Required)`, where the words are None, Drain P2P, Drain and Reset, GPU Reset Required or Node Reboot Required;
-/// drivers were seen to write `OS Reboot`, too. NVML numbers them (`nvmlDeviceGpuRecoveryAction_t`).
+/// Required)`, where the words are None, Drain P2P, Drain and Reset, GPU Reset Required or Node Reboot
+/// Required; drivers were seen to write `OS Reboot`, too. NVML numbers them
+/// (`nvmlDeviceGpuRecoveryAction_t`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Needs {
     Nothing,
-    /// Less than a reset, such as that copies between GPUs are stopped; or nobody knows.
+    /// Less than a reset, for example that copies between GPUs stop; or an unknown action.
     Attention,
     Reset,
     Reboot,
@@ -63,7 +63,7 @@ impl Needs {
     }
 }
 
-/// Whether the GPU counts memory errors, as it is set up.
+/// Whether the GPU's configuration has memory error counting enabled.
 fn counts_errors(seen: &Seen<'_>, gpu: &GpuFacts) -> bool {
     gpu.ecc_enabled
         .unwrap_or_else(|| seen.spec.ecc_default.as_deref() == Some("on"))
@@ -97,7 +97,7 @@ pub(super) fn ecc(seen: &Seen<'_>) -> Finding {
     with_events(found, seen, |gpu| gpu.health_after.ecc_uncorrected)
 }
 
-/// What is wrong with a GPU's spare memory.
+/// The problem of a GPU's spare memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Worn {
     /// A row could not be replaced.
@@ -108,7 +108,7 @@ enum Worn {
     PageWaits,
     /// A row was replaced while it was checked.
     JustNow,
-    /// So many rows and pages are gone that there is hardly any spare.
+    /// Too many rows and pages are gone: hardly any spare is left.
     Out {
         /// Rows that were replaced.
         rows: u32,
@@ -219,10 +219,10 @@ pub(super) fn growth(seen: &Seen<'_>) -> Finding {
     })
 }
 
-/// Stands for a counter that was set back.
+/// Marks a counter that was reset.
 const WENT_BACK: u64 = u64::MAX;
 
-/// By how much a counter grew, where both readings are there.
+/// The growth of a counter, where both readings exist.
 fn grown(
     before: &HealthCounters,
     after: &HealthCounters,
@@ -282,7 +282,7 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     } else if let Some((gpu, needs)) = worst
         && let remedy @ Some(_) = Needs::of(needs).remedy()
     {
-        let note = format!("The driver says that GPU {gpu} needs: {}.", plain(needs));
+        let note = format!("The driver reports that GPU {gpu} needs: {}.", plain(needs));
         Finding {
             remedy,
             ..finding(code, Outcome::Failed, note)
@@ -317,7 +317,8 @@ pub(super) fn xid(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// What of a GPU's past would fail it, had it happened while the agent ran. It may have been healed since.
+/// The part of a GPU's past that would fail it, had it happened while the agent ran. It may have been
+/// repaired since.
 fn failed_before(seen: &Seen<'_>) -> Option<String> {
     let mut before = seen.xids_before().into_iter();
     let event = before.find(|event| event.xid == XID_LOST || FATAL_XIDS.contains(&event.xid));
@@ -327,12 +328,12 @@ fn failed_before(seen: &Seen<'_>) -> Option<String> {
             "Before the agent began the driver reported XID {xid} of {who}."
         ));
     }
-    // What it said of a GPU last.
+    // The last action that the driver reported for a GPU.
     let needed: BTreeMap<u32, &str> = seen.needed_before().into_iter().collect();
     let mut needed = needed.into_iter();
     let (gpu, words) = needed.find(|(_, words)| Needs::of(words).remedy().is_some())?;
     Some(format!(
-        "Before the agent began the driver said that GPU {gpu} needs: {}.",
+        "Before the agent began the driver reported that GPU {gpu} needs: {}.",
         plain(words)
     ))
 }
@@ -377,11 +378,19 @@ pub(super) fn visible(seen: &Seen<'_>) -> Finding {
         finding(
             code,
             Outcome::Warned,
-            format!("What matters is hidden: {all}."),
+            format!("Required information is hidden: {all}."),
         )
     } else if all.is_empty() {
-        finding(code, Outcome::Met, "The agent could see all it looks for.")
+        finding(
+            code,
+            Outcome::Met,
+            "The agent could see all the information it needs.",
+        )
     } else {
-        finding(code, Outcome::Noted, format!("Some is hidden: {all}."))
+        finding(
+            code,
+            Outcome::Noted,
+            format!("Some information is hidden: {all}."),
+        )
     }
 }

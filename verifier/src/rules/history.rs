@@ -1,9 +1,9 @@
-//! The rule on what was seen of a node's GPUs before: in another lease that still stands, on a node that
-//! failed, or as something else.
+//! The rule on earlier sightings of a node's GPUs: in another live lease, on a node that failed, or as
+//! something else.
 //!
-//! Ids are claims: a host may show those of another's GPUs. So what failed at one provider condemns
-//! nothing at another; but one GPU cannot serve two leases of one provider, and of two it is odd. Where a
-//! provider sells machines of other people, each of these people is as another provider.
+//! Ids are claims: a host may show those of another's GPUs. So a failure at one provider condemns nothing at
+//! another. But one GPU cannot serve two leases of one provider, and two leases at different providers are
+//! odd. At a marketplace, each seller counts as a separate provider.
 
 use market::attestation::{Finding, FindingCode, Outcome};
 
@@ -17,7 +17,7 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::InventoryHistory;
     let shown = shown(seen);
     let Some(history) = &seen.evidence.history else {
-        let note = "Nobody kept what was seen of its GPUs before.";
+        let note = "No history of its GPUs is kept.";
         return finding(code, Outcome::NotRun, note);
     };
     if shown.is_empty() {
@@ -25,7 +25,7 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
     }
     let (mut odd, mut bad) = (Vec::new(), Vec::new());
     for (gpu, shown) in shown.iter().enumerate() {
-        // The worst of what was seen of it.
+        // The worst of its earlier sightings.
         let sights = history
             .seen
             .iter()
@@ -49,20 +49,20 @@ pub(super) fn known_before(seen: &Seen<'_>) -> Finding {
         (true, true) => finding(
             code,
             Outcome::Met,
-            "No GPU is in another lease, failed of late, or was seen as something else.",
+            "No GPU is in another lease, failed recently, or was seen as something else.",
         ),
     }
 }
 
-/// Why what would fail a node only warns.
-const PEERS: &str = ", which sells machines of other people too: what these claim fails no node";
+/// Why a finding that would fail a node only warns.
+const PEERS: &str = ", which sells machines of other people too: their claims fail no node";
 
-/// What the GPUs of the node show, as it claimed and signed.
+/// The GPUs of the node, as it claimed and signed them.
 fn shown(seen: &Seen<'_>) -> Vec<ShownGpu> {
     seen.evidence.shown_gpus(seen.order.expected.gpu)
 }
 
-/// What an earlier sighting means for a GPU; `None` where it is of another one.
+/// The meaning of an earlier sighting for a GPU; `None` where it was another GPU.
 fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> {
     let same_id = is_same(&now.uuid, &before.gpu.uuid);
     let serials = now.serial.as_deref().zip(before.gpu.serial.as_deref());
@@ -72,7 +72,7 @@ fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> 
     }
     let (sold, was) = (&history.listing, &before.listing);
     let listed = format!("{} of {}", was.offer, was.provider);
-    // What another's node claims condemns nobody: it is told, and looked into by people.
+    // Claims of another's node condemn nobody: they are reported, and people look into them.
     let (condemns, why) = match (was.provider == sold.provider, was.of_peers || sold.of_peers) {
         (true, false) => (true, ""),
         (true, true) => (false, PEERS),
@@ -87,10 +87,10 @@ fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> 
             }
         }
         Standing::Quarantined(failed) if condemns => {
-            Sight::Bad(format!("its node failed {} of late", words(failed)))
+            Sight::Bad(format!("its node failed {} recently", words(failed)))
         }
         Standing::Quarantined(failed) => Sight::Odd(format!(
-            "a node with it failed {} of late, bought as {listed}{why}",
+            "a node with it failed {} recently, bought as {listed}{why}",
             words(failed)
         )),
         Standing::Before => match difference(now, &before.gpu, same_id, serials) {
@@ -104,7 +104,7 @@ fn sight(now: &ShownGpu, before: &Sighting, history: &History) -> Option<Sight> 
     })
 }
 
-/// In what a GPU differs from what it was.
+/// How a GPU differs from its earlier sighting.
 fn difference(
     now: &ShownGpu,
     before: &ShownGpu,
@@ -135,7 +135,7 @@ fn words(failed: &[FindingCode]) -> String {
 }
 
 impl crate::evidence::Evidence {
-    /// What each GPU of the node shows of itself, as far as it has claimed and signed.
+    /// Each GPU's claims about itself, as far as the node has claimed and signed them.
     ///
     /// Serial numbers are left out where several GPUs of a kind share a board.
     pub(crate) fn shown_gpus(&self, kind: market::gpu::Gpu) -> Vec<ShownGpu> {

@@ -1,4 +1,4 @@
-//! Rules on the host as such: how large it is, what runs it, and whether its clock is right.
+//! Rules on the host itself: its size, its hypervisor, and its clock.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::offer::Tenancy;
@@ -7,11 +7,11 @@ use super::seen::{Seen, not_applicable};
 use super::{finding, not_run, number};
 use crate::plain::plain;
 
-/// How far a host's clock may be from the broker's, the report's way to it included. Units: ms.
+/// How far a host's clock may differ from the broker's, including the report's way to the broker. Units: ms.
 const MOST_APART_MS: u64 = 30_000;
 
-/// Words in the name of a machine that is none, as hypervisors give it. Source: systemd, `src/basic/virt.c`, and
-/// what they write into the firmware's tables themselves.
+/// Words in a virtual machine's product name, as hypervisors set it. Source: systemd, `src/basic/virt.c`, and
+/// the hypervisors' own firmware tables.
 const VIRTUAL: [&str; 11] = [
     "kvm",
     "qemu",
@@ -33,7 +33,7 @@ pub(super) fn shape(seen: &Seen<'_>) -> Finding {
     };
     let expected = &seen.order.expected;
     let host = seen.facts().map(|facts| &facts.host);
-    // The lesser of two claims: what the agent was told, and what the system's files say.
+    // The lesser of two claims: the agent's own count, and the system's files.
     let least = |told: u32, read: Option<u32>| read.map_or(told, |read| read.min(told));
     let vcpus = least(inventory.vcpus, host.and_then(|host| host.vcpus));
     let memory_gib = least(inventory.memory_gib, host.and_then(|host| host.memory_gib));
@@ -57,10 +57,10 @@ pub(super) fn shape(seen: &Seen<'_>) -> Finding {
         });
     let Some((worst, unit, [has, leased], said)) = shares.min_by_key(|(percent, ..)| *percent)
     else {
-        return not_applicable(code, "The lease does not say what the host has.");
+        return not_applicable(code, "The lease does not state the size of the host.");
     };
     let found = match worst {
-        // Few GPUs that pose as many come with the host of a few.
+        // A few GPUs that pose as many come with the host of a few.
         ..50 => finding(code, Outcome::Failed, format!("The host has only {said}.")),
         50..95 => finding(code, Outcome::Warned, format!("The host has only {said}.")),
         _ => finding(code, Outcome::Met, "The host is as large as leased."),
@@ -90,7 +90,8 @@ pub(super) fn virtualised(seen: &Seen<'_>) -> Finding {
         Some(says) => says || is_named_so,
         None if is_named_so => true,
         None => {
-            let note = format!("The processors do not say whether a hypervisor runs them.{called}");
+            let note =
+                format!("The processors do not report whether a hypervisor runs them.{called}");
             return finding(code, Outcome::NotRun, note);
         }
     };
@@ -101,8 +102,11 @@ pub(super) fn virtualised(seen: &Seen<'_>) -> Finding {
             finding(code, Outcome::Warned, note)
         }
         (true, false) => not_applicable(code, &format!("A hypervisor runs the host.{called}")),
-        (false, true) => finding(code, Outcome::Met, "No hypervisor shows."),
-        (false, false) => not_applicable(code, "No hypervisor shows, and none was excluded."),
+        (false, true) => finding(code, Outcome::Met, "No hypervisor is visible."),
+        (false, false) => not_applicable(
+            code,
+            "No hypervisor is visible, and the offer excludes none.",
+        ),
     }
 }
 
@@ -112,7 +116,7 @@ pub(super) fn clock(seen: &Seen<'_>) -> Finding {
         return not_run(code);
     };
     let Some(told) = facts.host.clock_ms else {
-        // A pretended node has no clock, nor has the report of an agent that stopped.
+        // A simulated node has no clock, nor has the report of an agent that stopped.
         return not_applicable(code, "The report does not carry the host's time.");
     };
     let told = i64::try_from(told).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! The rule on what kind of GPU a node's are: by name, memory, multiprocessors, PCI id and capability.
+//! The rule on the kind of a node's GPUs: by name, memory, multiprocessors, PCI id and capability.
 
 use market::attestation::{Finding, FindingCode, Outcome, Remedy, Unit};
 use market::gpu::{Gpu, GpuIdentity, GpuSpec, ProductName, resolve_product_name};
@@ -12,7 +12,7 @@ use crate::plain::plain;
 /// Share of the expected memory that a driver must report. Units: percent.
 const REPORTED_MEMORY_PERCENT: u64 = 98;
 
-/// What a name says, a driver's or the canonical one of a reference device.
+/// The meaning of a name, whether a driver's or the canonical one of a reference device.
 fn said_by(name: &str) -> ProductName {
     match Gpu::parse(name) {
         Ok(gpu) => ProductName::Of(GpuIdentity::Known(gpu)),
@@ -20,7 +20,7 @@ fn said_by(name: &str) -> ProductName {
     }
 }
 
-/// The GPU of this name, or among those of one name the one that has about so much memory.
+/// The GPU of this name; among several of one name the one with about this much memory.
 fn of_identity(identity: &GpuIdentity, memory_mib: u32) -> Option<Gpu> {
     identity.known().or_else(|| {
         Gpu::all()
@@ -29,7 +29,7 @@ fn of_identity(identity: &GpuIdentity, memory_mib: u32) -> Option<Gpu> {
     })
 }
 
-/// The GPU that one says it is.
+/// The GPU that a device claims to be.
 #[must_use]
 pub fn named_gpu(claim: &GpuClaim) -> Option<Gpu> {
     match said_by(&claim.name) {
@@ -60,7 +60,7 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
                 .or_else(|| facts.and_then(|facts| hardware_problem(facts, expected)))
         })
         .collect();
-    let good = format!("Every GPU says that it is a {}.", expected.gpu);
+    let good = format!("Every GPU reports that it is a {}.", expected.gpu);
     let found = per_gpu(code, &good, problems.iter().map(Option::as_ref));
     let unnamed = gpus
         .iter()
@@ -93,7 +93,7 @@ pub(super) fn gpu_identity(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// Whether all GPUs that are not as leased are slices of such.
+/// Whether all GPUs that differ from the lease are slices of leased GPUs.
 fn are_slices(seen: &Seen<'_>, gpus: &[GpuClaim], problems: &[Option<String>]) -> bool {
     let mut told = problems.iter().zip(gpus).enumerate();
     told.all(|(gpu, (problem, claim))| {
@@ -103,8 +103,8 @@ fn are_slices(seen: &Seen<'_>, gpus: &[GpuClaim], problems: &[Option<String>]) -
     })
 }
 
-/// Whether it is the leased GPU by name, bus and chip and is set up to be cut into slices: of its size a part is told
-/// then, and never more than all.
+/// Whether it is the leased GPU by name, bus and chip and is set up in slices. It then reports a part of the
+/// GPU's size, never more than all.
 fn is_slice(claim: &GpuClaim, facts: &GpuFacts, expected: &ExpectedNode) -> bool {
     let spec = expected.gpu.spec();
     facts.mig_enabled == Some(true)
@@ -114,13 +114,13 @@ fn is_slice(claim: &GpuClaim, facts: &GpuFacts, expected: &ExpectedNode) -> bool
         && hardware_problem(facts, expected).is_none()
 }
 
-/// What a GPU must report of its memory. Units: MiB.
+/// The least memory that a GPU must report. Units: MiB.
 fn least_reported(seen: &Seen<'_>, gpu: usize) -> u64 {
     seen.memory_mib(gpu) * REPORTED_MEMORY_PERCENT / 100
 }
 
-/// What the name says that the leased GPU is not. One that nobody listed says nothing: makers name boards anew.
-/// It is let pass where chip and bus are known, and are those of the leased GPU.
+/// The part of the name that contradicts the leased GPU. An unlisted name proves nothing: makers rename
+/// boards. It is accepted where chip and bus are known, and are those of the leased GPU.
 fn name_problem(claim: &GpuClaim, facts: Option<&GpuFacts>, leased: Gpu) -> Option<String> {
     let name = plain(&claim.name);
     match said_by(&claim.name) {
@@ -157,13 +157,13 @@ fn identity_problem(claim: &GpuClaim, expected: &ExpectedNode, least_mib: u64) -
     None
 }
 
-/// Whether a PCI id is one of its.
+/// Whether a PCI id belongs to this GPU.
 fn is_of(spec: &GpuSpec, id: &str) -> bool {
     let mut ids = spec.pci_device_ids.iter();
     ids.any(|known| known.eq_ignore_ascii_case(id))
 }
 
-/// What chip and bus say that the leased GPU does not have.
+/// The properties of chip and bus that contradict the leased GPU.
 fn hardware_problem(facts: &GpuFacts, expected: &ExpectedNode) -> Option<String> {
     let spec = expected.gpu.spec();
     if let Some(id) = &facts.pci_id

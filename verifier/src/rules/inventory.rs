@@ -1,7 +1,7 @@
-//! Rules on what the node claims to have: its GPUs by every source, and their set-up. What kind of GPU they
-//! are is in `identity`, the driver in `software`, the host in `host`.
+//! Rules on the node's claimed inventory: its GPUs by every source, and their set-up. The kind of GPU is in
+//! `identity`, the driver in `software`, the host in `host`.
 //!
-//! A claim is never trusted alone: sources that one shim does not cover are held against each other.
+//! A claim is never trusted alone: sources that one shim does not cover are compared with each other.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{GpuCounts, HostFacts, TroubleKind};
@@ -11,7 +11,7 @@ use super::seen::{Seen, Sight, not_applicable};
 use super::{finding, not_run, number, troubles};
 use crate::plain::plain;
 
-/// Memory of a tenant before that is too little to be one: drivers keep some for themselves. MiB.
+/// Used memory below this is not an earlier tenant's: drivers reserve some for themselves. MiB.
 const OWN_USE_MIB: u32 = 512;
 
 pub(super) fn gpu_count(seen: &Seen<'_>) -> Finding {
@@ -75,7 +75,7 @@ pub(super) fn sources(seen: &Seen<'_>) -> Finding {
     });
     let too_few = shown.iter().flatten().any(|(_, count)| *count < leased)
         || of_its_kind.is_some_and(|count| count < leased as usize);
-    // A machine that is let in parts shows the others' GPUs to its kernel, never to its driver.
+    // A machine rented in parts shows the others' GPUs to its kernel, never to its driver.
     let strange = [counts.nvml, counts.cuda]
         .into_iter()
         .flatten()
@@ -93,7 +93,7 @@ pub(super) fn sources(seen: &Seen<'_>) -> Finding {
         finding(
             code,
             Outcome::NotRun,
-            "NVML or CUDA did not say how many GPUs there are.",
+            "NVML or CUDA did not report the number of GPUs.",
         )
     } else if too_many {
         finding(
@@ -140,14 +140,14 @@ pub(super) fn recount(seen: &Seen<'_>) -> Finding {
         .into_iter()
         .zip(named(&again))
         .filter_map(|((name, before), (_, after))| {
-            // What is no longer visible is gone.
+            // A GPU that is no longer visible is gone.
             let (before, after) = (before?, after.unwrap_or(0));
             (after < before).then(|| format!("{name} {after} of {before}"))
         })
         .collect();
     let found = if !fewer.is_empty() {
         let note = format!(
-            "GPUs went away while the node was checked: {}.",
+            "GPUs disappeared while the node was checked: {}.",
             fewer.join(", ")
         );
         finding(code, Outcome::Failed, note)

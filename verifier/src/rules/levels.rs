@@ -1,8 +1,8 @@
 //! Which checks a level, or a re-check, demands: `data/rules.csv`.
 //!
-//! A new rule begins as `shadow`: it is judged and told, and decides nothing, until what real nodes
-//! show bears it out. A check that agents cannot always do is `may`: its failure counts, its absence
-//! does not. What a level `must` have and has not makes the verdict inconclusive.
+//! A new rule begins as `shadow`: it is judged and reported, and decides nothing, until results of real nodes
+//! confirm it. A check that agents cannot always do is `may`: its failure counts, its absence does not. A
+//! `must` check that was not done makes the verdict inconclusive.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 const TABLE: &str = include_str!("../../data/rules.csv");
 
-/// What a level makes of one check.
+/// The weight of one check at a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Demand {
@@ -21,14 +21,14 @@ pub enum Demand {
     No,
     /// It is tried out.
     Shadow,
-    /// It counts where it was done.
+    /// It counts if it was done.
     May,
     /// It must be done and met.
     Must,
 }
 
 impl Demand {
-    /// How much a finding counts then; none where the check is not part of the level.
+    /// The weight of such a finding; none where the check is not part of the level.
     #[must_use]
     pub const fn weight(self) -> Option<Weight> {
         match self {
@@ -56,7 +56,7 @@ fn rows() -> &'static [Row] {
     &ROWS
 }
 
-/// The version of the table with a hash of it, so that no change goes unseen.
+/// The version of the table with its hash, so that every change shows.
 #[must_use]
 pub fn version() -> &'static str {
     static VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -71,7 +71,7 @@ fn row(code: FindingCode) -> Option<&'static Row> {
     rows().iter().find(|row| row.code == code)
 }
 
-/// What a level makes of a check.
+/// The weight of a check at a level.
 #[must_use]
 pub fn demand(code: FindingCode, level: Level) -> Demand {
     row(code).map_or(Demand::No, |row| match level {
@@ -81,14 +81,14 @@ pub fn demand(code: FindingCode, level: Level) -> Demand {
     })
 }
 
-/// What the re-check of a node in use makes of a check.
+/// The weight of a check in a re-check of a node in use.
 #[must_use]
 pub fn demand_of_recheck(code: FindingCode) -> Demand {
     row(code).map_or(Demand::No, |row| row.recheck)
 }
 
-/// The class of failure that a check is there for, such as `F5`; none where it guards the
-/// conversation itself or is about the host alone. The classes are explained in `docs/verification-checks.md`.
+/// The class of failure that a check finds, such as `F5`; none where it protects the conversation itself or
+/// concerns only the host. The classes are explained in `docs/verification-checks.md`.
 #[must_use]
 pub fn class(code: FindingCode) -> Option<&'static str> {
     row(code)

@@ -14,14 +14,15 @@ use crate::floors::Metric;
 use crate::median;
 use crate::plain::plain;
 
-/// How far the slowest pair may lie below the fastest: with a warning, and at all. Units: thousandths.
+/// How far the slowest pair may lie below the fastest: without a warning, and at all. Units: thousandths.
 const ODD_SPREAD_PERMILLE: u64 = 50;
 const MOST_SPREAD_PERMILLE: u64 = 100;
-/// Of the median, what the slowest pair must reach where all are joined alike, and should reach elsewhere: pairs
-/// with a bridge, with one link or two, or on one socket show up to four times what others do. Divisors.
+/// The share of the median that the slowest pair must reach where all are joined alike, and should reach
+/// elsewhere: pairs with a bridge, with one link or two, or on one socket reach up to four times the rate of
+/// others. Divisors.
 const LEAST_OF_ALIKE: u64 = 2;
 const LEAST_OF_OTHERS: u64 = 4;
-/// The least payload whose rate is held against a floor: smaller ones measure the start. Bytes.
+/// The least payload whose rate is compared with a floor: smaller ones measure the start. Bytes.
 const LEAST_PAYLOAD_BYTES: u64 = 1 << 30;
 
 pub(super) fn nvlink_active(seen: &Seen<'_>) -> Finding {
@@ -30,7 +31,7 @@ pub(super) fn nvlink_active(seen: &Seen<'_>) -> Finding {
     if seen.spec.vendor != GpuVendor::Nvidia || links == 0 || seen.gpus() < 2 {
         return not_applicable(code, "No NVLink belongs to this node.");
     }
-    // Bridges are sold apart: a card has all of its links up, or none.
+    // Bridges are sold separately: a card has all of its links up, or none.
     let may_be_none = !seen.has_gpu_links();
     let found = seen.each_gpu(code, "All links between the GPUs are up.", |gpu| match gpu
         .nvlinks_active
@@ -60,7 +61,7 @@ pub(super) fn nvlink_active(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// The first of the pairs that the level asks for, a ring or every ordered one, that was not measured.
+/// The first unmeasured pair of those that the level asks for, a ring or every ordered one.
 fn unmeasured(pairs: &[PairRate], gpus: u32, level: Level) -> Option<(u32, u32)> {
     let measured = |from: u32, to: u32| pairs.iter().any(|pair| (pair.from, pair.to) == (from, to));
     let mut all = (0..gpus).flat_map(|from| (0..gpus).map(move |to| (from, to)));
@@ -140,7 +141,7 @@ pub(super) fn pair_rates(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// Pairs whose rate nobody knows, held against the node's median.
+/// Pairs of unknown rate, compared with the node's median.
 fn beside_the_others(seen: &Seen<'_>, slowest: u64, rates: &[u64], slow: &str) -> Finding {
     let code = FindingCode::PairRates;
     let usual = median::upper(rates).unwrap_or(0);
@@ -180,7 +181,7 @@ const fn rate_of_sum(algorithm: CollectiveAlgorithm) -> &'static str {
     }
 }
 
-/// What was done, and by whom, in words.
+/// The operation, and the library that did it, in words.
 fn whose(run: &CollectiveRate) -> String {
     let who = match run.algorithm {
         CollectiveAlgorithm::OwnRing => "the agent's own",
@@ -189,7 +190,7 @@ fn whose(run: &CollectiveRate) -> String {
     format!("{who} {}", run.operation.words())
 }
 
-/// What NCCL did beside its sum, with the rate of each that was large enough.
+/// NCCL's other operations, with the rate of each that was large enough.
 fn beside_the_sum(runs: &[CollectiveRate]) -> String {
     let others = runs.iter().filter(|run| {
         let is_large = run.payload_bytes >= LEAST_PAYLOAD_BYTES;
@@ -203,7 +204,7 @@ fn beside_the_sum(runs: &[CollectiveRate]) -> String {
     }
 }
 
-/// The first operation that `deep` wants of NCCL, where the node has it, and that it did not do.
+/// The first operation that `deep` asks of NCCL, where the node has it, and that it did not do.
 fn undone(seen: &Seen<'_>, runs: &[CollectiveRate]) -> Option<CollectiveOperation> {
     let by_nccl = runs
         .iter()
@@ -254,12 +255,12 @@ pub(super) fn all_reduce(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// The worst of the sums that are large enough for their rates to be compared: what failed, then what is not
-/// believed, then what is barely enough.
+/// The worst of the sums that are large enough for a comparison of rates: failed ones first, then implausible
+/// ones, then those barely above the floor.
 ///
-/// What these kernels or this machine's kind were not measured with yet, as sums round a ring, decides nothing and
-/// stands behind what does. Of the other operations nobody has measured what good nodes show: that they are right is
-/// looked at.
+/// Sums by a ring that were not yet calibrated with these kernels or on this kind of machine decide nothing
+/// and rank behind those that do. Nobody has measured the other operations on good nodes: only their
+/// correctness is checked.
 fn worst_sum(seen: &Seen<'_>, runs: &[CollectiveRate]) -> Finding {
     let code = FindingCode::AllReduce;
     let large = |run: &&CollectiveRate| {
@@ -276,7 +277,7 @@ fn worst_sum(seen: &Seen<'_>, runs: &[CollectiveRate]) -> Finding {
         };
         let found = against_floor(seen, &measured, &[run.bus_mb_per_s]);
         let (mib, gpus) = (run.payload_bytes >> 20, seen.gpus());
-        // What is beyond belief is so whoever measured it.
+        // An implausible rate is implausible with any library.
         let tried_out = run.algorithm != CollectiveAlgorithm::NcclDefault
             && found.outcome != Outcome::NotRun
             && !seen.is_calibrated(measured.metric);
@@ -303,8 +304,8 @@ fn worst_sum(seen: &Seen<'_>, runs: &[CollectiveRate]) -> Finding {
         .unwrap_or_else(|| not_run(code))
 }
 
-/// What is found of the sums, where NCCL did not do one operation that was wanted: the check is not run then, unless
-/// it failed, warns or is not believed as it is. What is tried out stands for nothing here.
+/// The finding on the sums, where NCCL left out one of the requested operations. The check then counts as not
+/// run, unless it failed, warned or was implausible anyway. Tried-out results do not count here.
 fn with_undone(operation: CollectiveOperation, found: Finding) -> Finding {
     let note = format!("NCCL did not do its {}. {}", operation.words(), found.note);
     let is_unmet = matches!(
@@ -376,16 +377,16 @@ pub(super) fn network_ports(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// The ports that carry what was sold with a node: how many are up, how many it takes, and their rate.
+/// The ports that provide the network sold with a node: how many are up, how many it needs, and their rate.
 struct Carrying {
     up: u64,
     wanted: u64,
     gbps: u32,
 }
 
-/// Which ports carry what was sold: one of its rate or more for each GPU, or as many of the rate that most
-/// ports have as the sum takes, where adapters have two ports or several GPUs share a faster one. A node has
-/// other ports beside them, for storage as a rule, which must not stand in for one that is down.
+/// Which ports provide the network that was sold: one at its rate or more for each GPU, or as many at the
+/// most common rate as its sum needs, where adapters have two ports or several GPUs share a faster one. A
+/// node usually has further ports for storage, which must not stand in for one that is down.
 fn carrying(ports: &[PortFacts], per_gpu: u32, gpus: u32) -> Carrying {
     let rates = || {
         let up = ports.iter().filter(|port| port.active);

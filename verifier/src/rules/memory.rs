@@ -1,4 +1,4 @@
-//! Rules on memory: how much there is, and whether it holds what is written.
+//! Rules on memory: its size, and whether it holds written data.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::Step;
@@ -9,12 +9,12 @@ use crate::memory::work_where;
 
 /// Share of the expected memory that must be allocatable. Units: percent.
 const ALLOCATABLE_MEMORY_PERCENT: u64 = 97;
-/// What may be missing of any memory, however small: what the driver keeps of what it reports (320 to 550 MiB
-/// were seen on cards of 16 to 80 GB), and what the agent's own context takes, more with more
+/// How much may be missing of any memory, however small: the driver's reserve within the memory it reports
+/// (320 to 550 MiB were seen on cards of 16 to 80 GB), and the agent's own context, which grows with the
 /// multiprocessors (100 MiB on a T4, 520 on an RTX 5090). Units: MiB.
 const RESERVED_MIB: u64 = 1_280;
 
-/// What must be allocatable of so much memory, three quarters of the smallest. Units: MiB.
+/// The least that must be allocatable of this much memory, three quarters of the smallest. Units: MiB.
 fn least_allocatable(memory_mib: u64) -> u64 {
     let without_reserve = memory_mib.saturating_sub(RESERVED_MIB);
     let share = memory_mib * ALLOCATABLE_MEMORY_PERCENT / 100;
@@ -89,7 +89,7 @@ pub(super) fn pattern(seen: &Seen<'_>) -> Finding {
     );
     if let Some(took_ms) = took_ms.filter(|took_ms| *took_ms < due_ms) {
         let note = format!(
-            "Patterns were to be gone through for {} s, and memory was filled after {} s.",
+            "Patterns had to be repeated for {} s, but memory was filled after {} s.",
             due_ms / 1_000,
             took_ms / 1_000
         );
@@ -125,7 +125,7 @@ pub(super) fn proof(seen: &Seen<'_>) -> Finding {
     };
     let good = "The hash of memory under a fresh key is that of the pattern.";
     let found = per_gpu(code, good, memory.iter().map(|gpu| gpu.problem.as_ref()));
-    // Blocks are opened with the report: before it, nothing wrong is not yet right.
+    // Blocks are opened with the report: before it, memory without an error is not yet proved.
     let unopened = memory.iter().position(|gpu| gpu.unopened);
     match (found.outcome, &evidence.report, unopened) {
         (Outcome::Met, None, _) => not_run(code),

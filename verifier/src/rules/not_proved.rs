@@ -1,14 +1,14 @@
-//! What an attestation does not prove, in words for whoever reads it.
+//! The limits of an attestation's proof, in words for its reader.
 
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::VerificationOrder;
 
-/// What a reader must not conclude from an attestation with these findings.
+/// Conclusions that a reader must not draw from an attestation with these findings.
 #[must_use]
 pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bool) -> Vec<String> {
     let mut limits = Vec::new();
     if simulated {
-        limits.push("Anything about real hardware: the device was pretended.".to_owned());
+        limits.push("Anything about real hardware: the device was simulated.".to_owned());
     }
     limits.push(of_memory(order, findings));
     limits.extend(
@@ -16,8 +16,8 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
             "That memory of this size exists: its contents follow from what was drawn before and can be \
              computed again without having been kept, or lie in the host's memory or another GPU's and \
              be read from there in time.",
-            "That a GPU did the work: the agent reports the results, and whatever computes them gives \
-             the same.",
+            "That a GPU did the work: the agent reports the results, and any other computation \
+             gives the same ones.",
             "That names, ids, counts, error counters and temperatures are true: they are claims of \
              the node's driver.",
             "That memory, links and products are as fast as shown: the node timed them by its own \
@@ -31,12 +31,12 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
         .map(str::to_owned),
     );
     if order.expected.gpus > 1 {
-        let limit = "That each GPU is one of its own: of one that takes turns as two to four the time in which \
-                     its products must come is not short enough yet to tell.";
+        let limit = "That each GPU is one of its own: the time limit of its products is not short enough yet to \
+                     expose one that poses as two to four.";
         limits.push(limit.to_owned());
     }
     if order.recheck {
-        let limit = "That what failed is its seller's doing: whoever uses the node has it in hand.";
+        let limit = "That a failure is the seller's doing: the node's tenant controls it.";
         limits.push(limit.to_owned());
     }
     let undone = findings
@@ -53,7 +53,7 @@ pub fn not_proved(order: &VerificationOrder, findings: &[Finding], simulated: bo
     limits
 }
 
-/// What is not proved of the memory.
+/// The limits of the proof on memory.
 fn of_memory(order: &VerificationOrder, findings: &[Finding]) -> String {
     let mut patterns = findings
         .iter()
@@ -68,7 +68,7 @@ fn of_memory(order: &VerificationOrder, findings: &[Finding]) -> String {
     )
 }
 
-/// What is not proved of the network between nodes.
+/// The limits of the proof on the network between nodes.
 fn between_nodes(findings: &[Finding]) -> &'static str {
     let found = |code| findings.iter().find(|finding| finding.code == code);
     let is_done = |finding: &&Finding| finding.outcome != Outcome::NotRun;

@@ -1,4 +1,4 @@
-//! Rules on the products: that they repeat themselves, on one GPU and on its siblings, and are the true ones.
+//! Rules on the products: that they repeat, on one GPU and on its siblings, and are correct.
 
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::{GpuFacts, TroubleKind, Word64};
@@ -12,7 +12,7 @@ pub(super) fn repeat(seen: &Seen<'_>) -> Finding {
     let (evidence, order) = (seen.evidence, seen.order);
     let code = FindingCode::SdcRepeat;
     if let Some(said) = said(seen, TroubleKind::WrongResult) {
-        let note = format!("What was moved within memory is not what it was. {said}.");
+        let note = format!("Data moved within memory is wrong. {said}.");
         return finding(code, Outcome::Failed, note);
     }
     if evidence.checksums.is_empty() {
@@ -50,15 +50,15 @@ pub(super) fn repeat(seen: &Seen<'_>) -> Finding {
     }
 }
 
-/// What each GPU made of the inputs that all GPUs of the node had, held against the others of its kind: their
-/// kernels are the same, so that every bit is, whatever the tensor units do to it.
+/// Each GPU's results for the inputs that all GPUs of the node had, compared with the others of its kind.
+/// Their kernels are the same, so every bit must be, however the tensor units round.
 #[derive(Default)]
 struct Siblings {
-    /// The GPUs that made something else than more than half of their kind did, and of which product.
+    /// The GPUs whose result differs from that of more than half of their kind, and the product.
     unlike: Vec<(usize, &'static str)>,
-    /// The first product of which no such part of a kind made the same.
+    /// The first product for which no such majority of a kind agrees.
     divided: Option<&'static str>,
-    /// The first GPU that has a rate of such products and siblings, and did not say what it made.
+    /// The first GPU that has a rate of such products and siblings, and did not report its result.
     silent: Option<(usize, &'static str)>,
 }
 
@@ -103,7 +103,7 @@ impl Siblings {
         ))
     }
 
-    /// What is found of the node where no GPU of it can be named.
+    /// The finding on the node where no single GPU can be named.
     fn undecided(&self) -> Option<(Outcome, String)> {
         if let Some(what) = self.divided {
             let note = format!(
@@ -117,7 +117,7 @@ impl Siblings {
     }
 }
 
-/// The different checksums of a GPU's own products, and that of the one that all GPUs make.
+/// The different checksums of a GPU's own products, and that of the product that all GPUs compute.
 type Sums = fn(&GpuFacts) -> (&[Word64], Option<Word64>);
 
 /// The products whose rates are measured, in words.
@@ -130,8 +130,8 @@ const OF_RATES: [(&str, Sums); 2] = [
     }),
 ];
 
-/// Where products on the tensor units did not repeat themselves. What is no rate's and no load's is
-/// computed on the integer units alone.
+/// Where products on the tensor units did not repeat. Products outside rates and the load are computed only
+/// on the integer units.
 fn changed_on_tensor_units(gpu: &GpuFacts) -> Option<String> {
     if let Some((what, _)) = OF_RATES.into_iter().find(|(_, of)| of(gpu).0.len() > 1) {
         return Some(format!("the same {what} product gave different bits"));
@@ -146,7 +146,7 @@ fn changed_on_tensor_units(gpu: &GpuFacts) -> Option<String> {
     ))
 }
 
-/// Of the same inputs, in numbers so small that nothing is rounded, both units must make the same.
+/// For the same inputs, with numbers so small that nothing is rounded, both units must give the same result.
 pub(super) fn exact_on_tensor_units(seen: &Seen<'_>) -> Finding {
     let code = FindingCode::SdcTensor;
     if !Format::Bf16.is_rated_on(&seen.spec.compute_capability) {

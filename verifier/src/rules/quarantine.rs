@@ -1,12 +1,12 @@
-//! What puts the GPUs of a node that failed into quarantine.
+//! The failures for which the GPUs of a node are quarantined.
 
 use market::attestation::{Finding, FindingCode, Remedy};
 
-/// The failures of a node that put its GPUs into quarantine: those that only other hardware cures, and
-/// that are about this node alone.
+/// The failures of a node for which its GPUs are quarantined: those that only other hardware cures, and that
+/// concern this node alone.
 ///
-/// What a reset or a reboot cures condemns nothing, and takes along what comes of it: memory that a process
-/// before still holds is missing, and copies over links that did not come up are slow.
+/// A failure that a reset or a reboot cures condemns nothing, nor do its consequences: memory that an earlier
+/// process still holds is missing, and copies over links that did not come up are slow.
 #[must_use]
 pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
     let against: Vec<&Finding> = findings.iter().filter(|it| it.counts_against()).collect();
@@ -21,7 +21,7 @@ pub(crate) fn condemned(findings: &[Finding]) -> Vec<FindingCode> {
     failed.map(|found| found.code).collect()
 }
 
-/// Whether a failure is about the node's own hardware: not about other nodes, nor about what was installed.
+/// Whether a failure concerns the node's own hardware: not other nodes, nor the installed software.
 const fn is_its_own(code: FindingCode) -> bool {
     use FindingCode as C;
     !matches!(
@@ -39,11 +39,11 @@ const fn is_its_own(code: FindingCode) -> bool {
     )
 }
 
-/// Whether a failure may come of another one that a reset or a reboot cures.
+/// Whether a failure may be a consequence of another one that a reset or a reboot cures.
 fn comes_of(failed: &Finding, curable: &Finding) -> bool {
     use FindingCode as C;
     match curable.code {
-        // Slices are counted by some sources and not by others, and have a part of all that a GPU has.
+        // Slices are counted by some sources and not by others, and have a part of a GPU's resources.
         C::InventoryMig => {
             let counts_slices = matches!(
                 failed.code,
@@ -52,7 +52,7 @@ fn comes_of(failed: &Finding, curable: &Finding) -> bool {
             counts_slices || is_rate(failed.code)
         }
         C::InventoryResidue if failed.code == C::MemoryCapacity => is_held(failed, curable),
-        // Work of others, and a GPU whose driver says that it needs a reset.
+        // Work of others, and a GPU whose driver reports that it needs a reset.
         C::InventoryResidue | C::HealthRemap | C::HealthXid => is_rate(failed.code),
         C::FabricNotReady | C::NvlinkActive => {
             matches!(failed.code, C::PairRates | C::AllReduce)
@@ -61,7 +61,7 @@ fn comes_of(failed: &Finding, curable: &Finding) -> bool {
     }
 }
 
-/// Whether what is missing of each GPU's memory was in use before the agent began.
+/// Whether the missing memory of each GPU was in use before the agent began.
 fn is_held(missing: &Finding, residue: &Finding) -> bool {
     let Some(floor) = missing.floor else {
         return false;
@@ -75,7 +75,7 @@ fn is_held(missing: &Finding, residue: &Finding) -> bool {
             .all(|(mib, used)| mib.saturating_add(*used) >= floor)
 }
 
-/// Whether a check is of a rate that other work on a GPU, or a part of it, lowers.
+/// Whether a check compares a rate that other work on a GPU, or on a slice of it, lowers.
 const fn is_rate(code: FindingCode) -> bool {
     use FindingCode as C;
     matches!(

@@ -1,4 +1,4 @@
-//! Rules on rates: memory, host link, products, and what limits them.
+//! Rules on rates: memory, host link, products, and their limits.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit};
 use market::verification::{GpuFacts, GpuRates, HostLink};
@@ -10,26 +10,26 @@ use crate::median;
 
 /// Width of the band above a floor in which a value is accepted with a warning. Units: percent.
 pub(super) const WARNING_BAND_PERCENT: u64 = 5;
-/// Of the node's median, what the slowest GPU must reach. Units: thousandths.
+/// The share of the node's median that the slowest GPU must reach. Units: thousandths.
 const STRAGGLER_PERMILLE: u64 = 930;
-/// Of its rate alone, what a GPU should reach with all others. Units: percent.
+/// The share of its rate alone that a GPU should reach with all others. Units: percent.
 const TOGETHER_PERCENT: u64 = 50;
-/// Of the published power limit, what must be allowed, and what should be. Units: thousandths.
+/// The shares of the published power limit that must be, and should be, allowed. Units: thousandths.
 const LEAST_POWER_PERMILLE: u64 = 650;
 const GOOD_POWER_PERMILLE: u64 = 900;
-/// Of the host link's published rate, what its shape must allow. Units: thousandths.
+/// The share of the host link's published rate that its shape must allow. Units: thousandths.
 const LEAST_SHAPE_PERMILLE: u64 = 500;
 
-/// What is held against a floor.
+/// A measurement to compare with a floor.
 pub(super) struct Measured {
     pub(super) code: FindingCode,
     pub(super) metric: Metric,
     pub(super) unit: Unit,
-    /// What it is about, for notes: "The copy rate of memory".
+    /// Its subject, for notes: "The copy rate of memory".
     pub(super) what: &'static str,
 }
 
-/// Holds the slowest and the fastest of some rates against floor and ceiling.
+/// Compares the slowest and the fastest of some rates with floor and ceiling.
 pub(super) fn against_floor(seen: &Seen<'_>, measured: &Measured, rates: &[u64]) -> Finding {
     let &Measured {
         code,
@@ -89,7 +89,7 @@ fn best<'a>(samples: impl IntoIterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>>
     best.filter(|best| !best.is_empty())
 }
 
-/// The median of the last two thirds of the samples of each GPU, which are those of a warm one.
+/// The median of the last two thirds of the samples of each GPU, when it is warm.
 fn warm<'a>(samples: impl IntoIterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>> {
     let warm: Option<Vec<u64>> = samples
         .into_iter()
@@ -98,7 +98,7 @@ fn warm<'a>(samples: impl IntoIterator<Item = &'a Vec<u64>>) -> Option<Vec<u64>>
     warm.filter(|warm| !warm.is_empty())
 }
 
-/// As [`against_floor`], of one rate of each GPU: those that are slow are named.
+/// As [`against_floor`], for one rate of each GPU: slow GPUs are named.
 fn of_each_gpu(seen: &Seen<'_>, measured: &Measured, rates: &[u64]) -> Finding {
     let found = against_floor(seen, measured, rates);
     let Some(floor) = found.floor.map(i64::unsigned_abs) else {
@@ -117,12 +117,12 @@ fn of_each_gpu(seen: &Seen<'_>, measured: &Measured, rates: &[u64]) -> Finding {
     }
 }
 
-/// The least that is accepted without a warning.
+/// The least rate that is accepted without a warning.
 const fn with_band(floor: u64) -> u64 {
     floor + floor * WARNING_BAND_PERCENT / 100
 }
 
-/// Rates of every GPU that was observed.
+/// Rates of every inspected GPU.
 fn rates_of<'a>(seen: &Seen<'a>, rates: fn(&'a GpuRates) -> &'a Vec<u64>) -> Vec<&'a Vec<u64>> {
     let gpus = seen
         .facts()
@@ -199,7 +199,7 @@ pub(super) fn host_link_together(seen: &Seen<'_>) -> Finding {
         match (alone, top(&gpu.rates.from_host_together_mb_per_s)) {
             (Some(alone), Some(together)) if together < share(alone, TOGETHER_PERCENT, 100) => {
                 Sight::Odd(format!(
-                    "{together} MB/s from the host where {alone} come to it alone"
+                    "{together} MB/s from the host, but {alone} when it copies alone"
                 ))
             }
             (Some(_), Some(_)) => Sight::Good,
@@ -328,7 +328,7 @@ pub(super) fn straggler(seen: &Seen<'_>) -> Finding {
         return not_applicable(code, "There is one GPU.");
     }
     let products = rates_of(seen, |rates| &rates.gemm_16bit_gflops);
-    // Where no such products are measured, the load tells the siblings apart: BF16 on the tensor units from
+    // Where no such products are measured, the load compares the siblings: BF16 on the tensor units from
     // compute capability 8.0 on, 32-bit integers before.
     let rates = match products.iter().all(|samples| samples.is_empty()) {
         true => loaded(seen),

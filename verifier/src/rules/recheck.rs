@@ -1,10 +1,8 @@
-//! What counts in a re-check of a node in use, and the rule that its GPUs are those that were handed
-//! over.
+//! The weights of a re-check of a node in use, and the rule that its GPUs are those that were handed over.
 //!
-//! Whoever uses the node is at work on it. So nothing is judged by what that work changes: how much
-//! memory is free, how fast anything is, who holds the GPUs, how they are set up. And what its user can
-//! bring about without any hardware, such as an answer that comes too late, leaves the verdict open. How
-//! much counts stands in `data/rules.csv` ([`levels`]).
+//! The node's tenant is working on it. So nothing is judged that this work changes: free memory, rates,
+//! processes on the GPUs, and their set-up. Results that the tenant can cause without any hardware, such as a
+//! late answer, leave the verdict inconclusive. The weights are in `data/rules.csv` ([`levels`]).
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 

@@ -1,4 +1,4 @@
-//! What a rule looks at, and how answers about single GPUs become one finding.
+//! The inputs of a rule, and how answers about single GPUs become one finding.
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 use market::gpu::GpuSpec;
@@ -9,7 +9,7 @@ use crate::board;
 use crate::evidence::{Evidence, ReportEvidence};
 use crate::floors::{Calibration, Floor, Floors, Metric};
 
-/// What was leased, what is known of the node, and the floors.
+/// The lease, the evidence on the node, and the floors.
 pub(super) struct Seen<'a> {
     pub(super) evidence: &'a Evidence,
     pub(super) order: &'a VerificationOrder,
@@ -17,7 +17,7 @@ pub(super) struct Seen<'a> {
     floors: &'a Floors,
 }
 
-/// What one GPU shows.
+/// The state of one GPU.
 pub(super) enum Sight {
     /// As it should be.
     Good,
@@ -25,7 +25,7 @@ pub(super) enum Sight {
     Odd(String),
     /// Not as it should be.
     Bad(String),
-    /// The driver does not tell.
+    /// The driver does not report it.
     Unseen,
 }
 
@@ -51,13 +51,13 @@ impl<'a> Seen<'a> {
             .filter(|report| report.is_signed())
     }
 
-    /// What was observed beyond the conversation.
+    /// Observations beyond the conversation.
     pub(super) fn facts(&self) -> Option<&'a NodeFacts> {
         self.report()?.facts.as_deref()
     }
 
-    /// The errors (XID) that the driver reported of its GPUs while the agent ran: those that it told the
-    /// agent, and those that it only wrote into the kernel's log.
+    /// The errors (XID) that the driver reported for its GPUs while the agent ran: those that the agent
+    /// received, and those only in the kernel's log.
     pub(super) fn xids(&self) -> Vec<XidEvent> {
         let Some(facts) = self.facts() else {
             return Vec::new();
@@ -71,20 +71,20 @@ impl<'a> Seen<'a> {
         events
     }
 
-    /// What the driver wrote that its GPUs need (XID 154), in its words, in the order of the log while the
-    /// agent ran.
+    /// The recovery actions that the driver logged for its GPUs (XID 154), in its words, in the order of the
+    /// log while the agent ran.
     pub(super) fn needs(&self) -> Vec<(u32, &'a str)> {
         self.facts()
             .map_or_else(Vec::new, |facts| needs_of(facts, &facts.xids_logged))
     }
 
-    /// As [`Self::needs`], of what the kernel's log had before.
+    /// As [`Self::needs`], from the kernel's log before.
     pub(super) fn needed_before(&self) -> Vec<(u32, &'a str)> {
         self.facts()
             .map_or_else(Vec::new, |facts| needs_of(facts, &facts.xid_history))
     }
 
-    /// Those of its GPUs that the kernel's log had before.
+    /// The errors of its GPUs in the kernel's log before.
     pub(super) fn xids_before(&self) -> Vec<XidEvent> {
         let facts = self.facts();
         facts.map_or_else(Vec::new, |facts| events_of(facts, &facts.xid_history))
@@ -95,8 +95,8 @@ impl<'a> Seen<'a> {
         self.order.expected.gpus as usize
     }
 
-    /// The floor of a figure of the leased GPU, with the kernels that measured; of its host link in the slots
-    /// that the node has.
+    /// The floor of a figure of the leased GPU, for the kernels that measured; for its host link, in the
+    /// node's slots.
     pub(super) fn floor(&self, metric: Metric) -> Option<Floor> {
         let kernels = self.facts().and_then(|facts| facts.kernels.as_ref());
         let floor = self.floors.of(self.order.expected.gpu, metric, kernels)?;
@@ -106,8 +106,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Whether a GPU has all of its lanes at the generation of PCI Express before its own, as in a slot of that
-    /// generation: nothing is broken by that.
+    /// Whether a GPU has all of its lanes at the PCI Express generation before its own, as in a slot of that
+    /// generation: nothing is broken then.
     pub(super) fn is_in_older_slot(&self, link: HostLink) -> bool {
         let own = self.spec.pcie_gen.as_deref();
         let before = own.and_then(|own| own.parse::<u32>().ok()?.checked_sub(1));
@@ -128,15 +128,15 @@ impl<'a> Seen<'a> {
             .filter(|_| all)
     }
 
-    /// Whether the kernels that measured were run on a known-good card of the leased kind.
+    /// Whether the kernels that measured ran on a known-good card of the leased kind.
     pub(super) fn is_calibrated(&self, metric: Metric) -> bool {
         let floor = self.floor(metric);
         floor.is_some_and(|floor| floor.calibration == Calibration::Calibrated)
     }
 
-    /// The memory that a GPU of the inventory should report: what its kind does, or 15/16 of that where it
-    /// corrects errors that its kind does not as it comes, which keeps the codes in the same memory (`inv.ecc_mode`
-    /// warns of it). Before the report nobody knows, and the less is held against it. Units: MiB.
+    /// The memory that a GPU of the inventory should report: that of its kind, or 15/16 of it where ECC is on
+    /// although the kind ships with it off, since the codes take part of the memory (`inv.ecc_mode` warns of
+    /// it). Before the report this is unknown, and the lower value applies. Units: MiB.
     pub(super) fn memory_mib(&self, gpu: usize) -> u64 {
         let whole = u64::from(self.order.expected.memory_mib);
         let may_correct = self.facts().is_none_or(|facts| {
@@ -161,7 +161,7 @@ impl<'a> Seen<'a> {
         board::has_gpu_links(self.spec, self.order.expected.gpus)
     }
 
-    /// A finding from what each GPU shows: the worst counts.
+    /// A finding from each GPU's state: the worst counts.
     pub(super) fn each_gpu(
         &self,
         code: FindingCode,
@@ -185,7 +185,7 @@ impl<'a> Seen<'a> {
         }
         if !unseen.is_empty() {
             let note = format!(
-                "The driver does not tell of GPU {}.",
+                "The driver does not report it for GPU {}.",
                 told_by(", ", &unseen)
             );
             return finding(code, Outcome::NotRun, note);
@@ -197,13 +197,13 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// What the driver wrote that GPUs of the node need, in its words.
+/// The recovery actions that the driver logged for the node's GPUs, in its words.
 fn needs_of<'a>(facts: &NodeFacts, logged: &'a [LoggedXid]) -> Vec<(u32, &'a str)> {
     let needs = |error: &'a LoggedXid| Some((gpu_of(facts, error)?, error.action.as_deref()?));
     logged.iter().filter_map(needs).collect()
 }
 
-/// Errors in the kernel's log as those of the node's GPUs; others are another tenant's.
+/// Errors in the kernel's log as those of the node's GPUs; others belong to another tenant's.
 fn events_of(facts: &NodeFacts, logged: &[LoggedXid]) -> Vec<XidEvent> {
     let of = |error: &LoggedXid| {
         Some(XidEvent {
@@ -214,7 +214,7 @@ fn events_of(facts: &NodeFacts, logged: &[LoggedXid]) -> Vec<XidEvent> {
     logged.iter().filter_map(of).collect()
 }
 
-/// Which of the node's GPUs has an error in the kernel's log.
+/// The GPU of the node to which an error in the kernel's log belongs.
 fn gpu_of(facts: &NodeFacts, error: &LoggedXid) -> Option<u32> {
     let at = place(&error.bus_id)?;
     let is_there = |gpu: &GpuFacts| gpu.bus_id.as_deref().and_then(place) == Some(at);
@@ -230,12 +230,12 @@ fn place(bus_id: &str) -> Option<[u32; 3]> {
     Some([next()?, next()?, next()?])
 }
 
-/// A check that does not apply to this node: said, and decides nothing.
+/// A check that does not apply to this node: it is reported, and decides nothing.
 pub(super) fn not_applicable(code: FindingCode, why: &str) -> Finding {
     finding(code, Outcome::Noted, why)
 }
 
-/// A check whose answer cannot be believed: as if it had not been done where it must be.
+/// A check with an implausible answer: where it is demanded, it counts as not done.
 pub(super) fn unbelievable(code: FindingCode, note: String) -> Finding {
     Finding {
         weight: Weight::Must,

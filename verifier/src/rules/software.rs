@@ -1,4 +1,4 @@
-//! The rule on the driver: whether there is such a one, and whether its libraries are its own.
+//! The rule on the driver: whether this driver exists, and whether its libraries are its own.
 
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::gpu::GpuVendor;
@@ -11,9 +11,9 @@ use crate::plain::plain;
 
 /// The oldest driver that loads the agent's kernels: that of CUDA 12.0. Source: CUDA 12 release notes.
 const OLDEST_DRIVER: u32 = 525;
-/// CUDA 12.0 as drivers count it.
+/// CUDA 12.0 in a driver's numbering.
 const OLDEST_CUDA: u32 = 12_000;
-/// Where the driver's libraries lie: by its packages, its container, and on the images of some clouds.
+/// The folders of the driver's libraries: by its packages, its container, and on the images of some clouds.
 const USUAL_FOLDERS: [&str; 9] = [
     "/usr/lib",
     "/lib",
@@ -25,10 +25,10 @@ const USUAL_FOLDERS: [&str; 9] = [
     "/var/lib/nvidia/",
     "/home/kubernetes/bin/nvidia/",
 ];
-/// From here on the branches of the driver for Linux have numbers divisible by five.
+/// From here on the driver's branches for Linux have numbers divisible by five.
 const FIVES_FROM: u32 = 430;
 
-/// Why there is no such driver, or none that the agent's kernels run on; none where there is.
+/// Why this driver does not exist, or cannot run the agent's kernels; none where it can.
 pub(super) fn driver_problem(driver: &str) -> Option<String> {
     let branch = driver
         .split('.')
@@ -47,7 +47,7 @@ pub(super) fn driver_problem(driver: &str) -> Option<String> {
     }
 }
 
-/// What cannot be of a driver and of how it was loaded; none where all of it can.
+/// The impossible parts of a driver and of how it was loaded; none where all is possible.
 fn problem(seen: &Seen<'_>, driver: &str, facts: &NodeFacts) -> Option<String> {
     let host = &facts.host;
     let told = &facts.driver;
@@ -82,7 +82,7 @@ fn problem(seen: &Seen<'_>, driver: &str, facts: &NodeFacts) -> Option<String> {
         .or_else(of_stub)
 }
 
-/// What is odd of the driver's libraries; none where nothing is.
+/// The oddities of the driver's libraries; none where there are none.
 fn oddity(driver: &str, libraries: &[LibraryFacts]) -> Option<String> {
     let is_usual = |path: &str| USUAL_FOLDERS.iter().any(|folder| path.starts_with(folder));
     let elsewhere = libraries.iter().find(|library| !is_usual(&library.path));
@@ -116,7 +116,7 @@ pub(super) fn software(seen: &Seen<'_>) -> Finding {
     let is_same = |library: &LibraryFacts| published(library, driver) == Published::Same;
     let of_libraries = match !libraries.is_empty() && libraries.iter().all(is_same) {
         true => "Its libraries are the files that were published.",
-        false => "Its libraries are not held against published ones.",
+        false => "Its libraries were not compared with published ones.",
     };
     let note = format!("The driver is a real one, and new enough. {of_libraries}");
     finding(code, Outcome::Met, note)

@@ -6,10 +6,10 @@ use market::verification::{StorageFacts, StoragePromise};
 use super::seen::{Seen, not_applicable};
 use super::{finding, not_run, number, share};
 
-/// Share of a promised rate that must be reached. Units: percent. House rule: promises are those of many
-/// requests at once and of an empty device, and four threads go over a file in large blocks.
+/// Share of a promised rate that must be reached. Units: percent. House rule: promises hold for many requests
+/// at once and an empty device, while four threads read and write a file in large blocks.
 const FLOOR_PERCENT: u64 = 50;
-/// How far above the floor a rate is still told, of the floor. Units: percent.
+/// Up to how far above the floor a rate is still reported, as a share of the floor. Units: percent.
 const ODD_PERCENT: u64 = 105;
 
 pub(super) fn read(seen: &Seen<'_>) -> Finding {
@@ -47,7 +47,7 @@ fn held(
     let Some(facts) = facts.filter(|facts| facts.bytes > 0) else {
         return not_run(code);
     };
-    // No time was left for it: no storage of any rate reads nothing.
+    // No time was left for it: a rate of zero is not a storage device's.
     if measured(facts) == 0 {
         return not_run(code);
     }

@@ -46,7 +46,7 @@ fn kind() -> Kind {
     }
 }
 
-/// What a node like the good one is sold as.
+/// The order for a node like the good one.
 fn order_at(level: Level) -> VerificationOrder {
     let kind = kind();
     let mut expected = expected_node(kind.gpu, kind.gpus);
@@ -74,7 +74,7 @@ fn claim(index: u32) -> GpuClaim {
     }
 }
 
-/// What a good node leaves behind.
+/// The evidence of a good node.
 fn good() -> Evidence {
     let kind = kind();
     let inventory = Inventory {
@@ -100,7 +100,7 @@ fn good() -> Evidence {
     let count = GPUS as usize;
     let mut shown = shown(&kind);
     for gpu in &mut shown.gpus {
-        // What the integer units make of it, too.
+        // The integer units' result for the same, too.
         gpu.gemm_16bit_sums = vec![Word64(5)];
         gpu.gemm_16bit_common_sum = Some(Word64(6));
     }
@@ -131,7 +131,7 @@ fn good() -> Evidence {
     }
 }
 
-/// A step that was answered in time, also where it goes through patterns for as long as `deep` wants.
+/// A step that was answered in time, also one that runs `deep`'s patterns for their full time.
 fn in_time(step: Step) -> StepTime {
     let (elapsed_ms, deadline_ms) = match step {
         Step::Fill => (1_210_000, 1_300_000),
@@ -144,7 +144,7 @@ fn in_time(step: Step) -> StepTime {
     }
 }
 
-/// What a good node shows, one that has the vendor's diagnostic and storage of which a rate was promised.
+/// The facts of a good node with the vendor's diagnostic and storage with a promised rate.
 fn shown(kind: &Kind) -> NodeFacts {
     let passed = DiagnosticTest {
         name: "Inforom".to_owned(),
@@ -170,7 +170,7 @@ fn shown(kind: &Kind) -> NodeFacts {
     }
 }
 
-/// As what the node is sold.
+/// The node's listing.
 fn listing() -> Listing {
     Listing {
         provider: ProviderId::parse("lambda").expect("a provider"),
@@ -235,7 +235,7 @@ fn stop(evidence: &mut Evidence, kind: TroubleKind) {
     }];
 }
 
-/// The checks of some level: those of a gang stand beside them.
+/// The checks of some level; those of a gang are separate.
 fn of_one_node() -> Vec<FindingCode> {
     let codes = FindingCode::ALL.iter().copied();
     codes

@@ -1,5 +1,5 @@
-//! Rules on what stopped a node in the middle: a lost GPU, a fabric that is not ready, a driver
-//! that refuses.
+//! Rules on the reasons why a node stopped midway: a lost GPU, a fabric that is not ready, a driver that
+//! refuses.
 
 use market::attestation::{Finding, FindingCode, Outcome};
 use market::verification::{FabricState, TroubleKind};
@@ -13,18 +13,17 @@ use crate::plain::plain;
 /// The GPU fell off the bus. Source: NVIDIA's list of XID errors.
 pub(super) const XID_LOST: u32 = 79;
 
-/// The architectures whose GPUs say whether the fabric took them in.
+/// The architectures whose GPUs report whether they have joined the fabric.
 const TELL_FABRIC: [&str; 3] = ["Hopper", "Blackwell", "Blackwell Ultra"];
 
-/// What the agent says of one kind of trouble, in a sentence.
+/// The agent's report of one kind of trouble, in a sentence.
 pub(super) fn said(seen: &Seen<'_>, kind: TroubleKind) -> Option<String> {
     let trouble = signed_troubles(seen.evidence).find(|trouble| trouble.kind == kind)?;
     let (who, detail) = (gpu_words(trouble.gpu), plain(&trouble.detail));
     Some(format!("{who}, at step {}: {detail}", trouble.step))
 }
 
-/// Why nothing can be said of GPUs that were leased as another vendor's than the agent drives: that is
-/// no fault of theirs.
+/// Why leased GPUs of a vendor that the agent does not support cannot be judged: that is no fault of theirs.
 pub(super) fn cannot_be_driven(seen: &Seen<'_>) -> Option<String> {
     if is_drivable(seen.order.expected.gpu) {
         return None;
@@ -66,7 +65,7 @@ pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
     if let Some(said) = cannot_be_driven(seen) {
         return finding(code, Outcome::NotRun, said);
     }
-    // Of GPUs that it could drive, another vendor's are none of those that were leased.
+    // The agent supports the leased GPUs, so those of an unsupported vendor are not the leased ones.
     let stopped = [
         TroubleKind::OutOfMemory,
         TroubleKind::Driver,
@@ -81,7 +80,7 @@ pub(super) fn agent_trouble(seen: &Seen<'_>) -> Finding {
         None => {
             let waited = seen.facts().and_then(|facts| facts.driver.waited_s);
             let waited = waited.map(|s| format!(" It waited {s} s for the driver."));
-            let good = "Nothing kept the agent from going on.".to_owned();
+            let good = "Nothing stopped the agent.".to_owned();
             finding(code, Outcome::Met, good + &waited.unwrap_or_default())
         }
     }
@@ -100,19 +99,19 @@ pub(super) fn fabric_not_ready(seen: &Seen<'_>) -> Finding {
         return not_applicable(code, "No switch joins the GPUs of this node.");
     }
     let tells = TELL_FABRIC.contains(&seen.spec.arch.as_str());
-    seen.each_gpu(code, "The fabric took in every GPU.", |gpu| {
+    seen.each_gpu(code, "Every GPU has joined the fabric.", |gpu| {
         match gpu.fabric {
             Some(FabricState::Completed) => Sight::Good,
             Some(FabricState::NotSupported) | None if !tells => Sight::Good,
             None => Sight::Unseen,
             Some(FabricState::NotSupported) => {
-                Sight::Bad("it says that there is no fabric, its kind has one".to_owned())
+                Sight::Bad("it reports no fabric, but its kind has one".to_owned())
             }
             Some(FabricState::NotStarted) => {
-                Sight::Bad("the fabric manager has not begun with it".to_owned())
+                Sight::Bad("the fabric manager has not started on it".to_owned())
             }
             Some(FabricState::InProgress) => {
-                Sight::Bad("the fabric has not yet taken it in".to_owned())
+                Sight::Bad("it has not joined the fabric yet".to_owned())
             }
             Some(FabricState::Failed) => Sight::Bad("the fabric refused it".to_owned()),
         }

@@ -1,5 +1,5 @@
-//! The rule that no GPU is sold twice: what a node shows more than once, and what another node of the
-//! rental shows as its own.
+//! The rule that no GPU is sold twice: GPUs that a node shows more than once, or that another node of the
+//! rental claims too.
 
 use market::attestation::{Finding, FindingCode};
 use market::gpu::Gpu;
@@ -35,7 +35,7 @@ pub(super) fn shown_once(seen: &Seen<'_>) -> Finding {
         siblings.find_map(|sibling| shown_by(sibling, uuid, serial))
     };
     let problems: Vec<Option<String>> = (0..gpus.len()).map(problem).collect();
-    let good = "Every GPU is shown once, and by no other node of the rental that has spoken.";
+    let good = "Every GPU is shown once, and by no other node of the rental that has reported.";
     per_gpu(code, good, problems.iter().map(Option::as_ref))
 }
 

@@ -1,4 +1,4 @@
-//! What the unmodified agent tells beside what GPUs do: the vendor's diagnostic, and promised storage.
+//! The unmodified agent's reports beyond the work of GPUs: the vendor's diagnostic, and promised storage.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,8 +7,8 @@ use market::verification::{Level, StoragePromise};
 
 use crate::machine::*;
 
-/// A diagnostic that finds a row of memory pending, and that says so only where it is asked as the agent
-/// asks, and does not see the agent's own environment.
+/// A diagnostic that finds a row of memory pending. It reports that only when called as the agent calls it
+/// and without the agent's own environment.
 const DIAGNOSTIC: &str = r#"#!/bin/sh
 [ "$*" = "diag -r 1 -j" ] || exit 3
 [ -z "$LD_LIBRARY_PATH" ] || exit 4
@@ -30,7 +30,7 @@ fn the_vendors_diagnostic_and_promised_storage_are_told_and_decide_nothing_yet()
     std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).expect("set");
     let mut order = order(2, Level::Standard);
     order.deadlines.report_ms = 300_000;
-    // Any disk is so fast.
+    // Any disk reaches this rate.
     order.expected.storage = Some(StoragePromise {
         read_bytes_per_s: Some(1_000_000),
         write_bytes_per_s: Some(1_000_000),

@@ -1,4 +1,4 @@
-//! Agents that lie. Each lie must be caught by its own check, whatever else it disturbs.
+//! Agents that lie. Each lie must be caught by its own check, even if it disturbs others.
 
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::verification::{
@@ -18,14 +18,14 @@ use verifier::probe::{self, memory::ProvedMemory};
 
 use crate::stage::*;
 
-/// What a lying GPU does.
+/// The lie of a GPU.
 #[derive(Clone, Copy, PartialEq)]
 enum Lie {
-    /// One entry of the product is off by one, before it is committed to.
+    /// One entry of the product is off by one, before the commitment.
     WrongEntry,
-    /// One iteration gives other bits.
+    /// One iteration gives different bits.
     Unrepeatable,
-    /// Memory stays empty, and the count of bad words is zero all the same.
+    /// Memory stays empty, and the count of bad words is zero anyway.
     EmptyMemory,
     /// One word in the last block is wrong and not counted.
     HiddenBadWord,
@@ -33,7 +33,7 @@ enum Lie {
     HalfFilled,
     /// Little memory can be allocated.
     LittleMemory,
-    /// None, but its process ends before it opens what it proved.
+    /// No lie, but its process ends before it opens its proof.
     Gone,
 }
 
@@ -190,7 +190,7 @@ fn a_process_that_is_gone_before_it_opens_its_blocks_is_no_lie_and_no_pass() {
 #[test]
 fn in_a_large_memory_the_opened_blocks_alone_catch_an_empty_one() {
     let mut opening = opening(2, Level::Quick, Mode::Simulation);
-    // Beyond what the broker recomputes as a whole.
+    // Beyond the size that the broker recomputes as a whole.
     opening.order.memory.pattern_bytes = 17 << 20;
     opening.order.memory.block_bytes = 1 << 20;
     let mut broker = broker(opening, 1);
@@ -209,7 +209,7 @@ fn in_a_large_memory_the_opened_blocks_alone_catch_an_empty_one() {
     );
 }
 
-/// Changes messages on their way; what the agent believes to have said stays as it was.
+/// Changes messages on their way; the agent's own record of them stays unchanged.
 struct Tampering<F>(LocalBroker, F);
 
 impl<F: FnMut(Step, &mut Value)> Transport for Tampering<F> {
@@ -323,7 +323,7 @@ fn anything_said_differently_in_the_report_is_caught() {
     assert_eq!(failures(&attestation), [FindingCode::AgentReport]);
 }
 
-/// Takes the honest report apart, lets it be changed, and signs it again with a key of choice.
+/// Takes the honest report apart, changes it, and signs it again with a chosen key.
 fn resigned(
     message: &mut Value,
     signer: &Signer,
@@ -434,7 +434,7 @@ fn a_reference_device_is_refused_where_hardware_is_real() {
     assert!(broker.session().is_none());
 }
 
-/// A reference device that calls itself real, in a broker that knows only real hardware.
+/// A reference device that calls itself real, with a broker that accepts only real hardware.
 fn disguised(admits_simulation: bool) -> Node {
     let mut node = description(2).node();
     node.kind = DeviceKind::Cuda;

@@ -1,5 +1,5 @@
-//! Each class of failure of `docs/verification-checks.md`, and what is near it, by the unmodified agent on the fake
-//! driver.
+//! Each class of failure of `docs/verification-checks.md`, and similar good cases, by the unmodified agent on the
+//! fake driver.
 
 use fake_driver::script::{Card, Fault, Script, VARIABLE};
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
@@ -12,10 +12,10 @@ use crate::eventually::output_of;
 use crate::machine::*;
 use crate::stage::*;
 
-/// What makes a good card a bad one.
+/// A change that makes a good card bad.
 type Change = fn(&mut Card);
 
-/// What the agent finds on two H100s of which the second is changed, as codes that failed.
+/// The agent's findings on two H100s with the second changed, as failed codes.
 fn found(change: impl FnOnce(&mut Card)) -> Vec<FindingCode> {
     found_at(Level::Quick, change)
 }
@@ -75,7 +75,7 @@ fn f03_a_machine_without_a_fabric_is_judged_where_it_is_said_what_was_sold() {
     assert_eq!(output.status.code(), Some(1));
     let failed = failures(&attestation(&output));
     assert!(failed.contains(&FindingCode::FabricNotReady), "{failed:?}");
-    // There is nothing that it could be held against.
+    // There is no reference to compare it with.
     assert_eq!(run(&["--gpus", "2"]).status.code(), Some(2));
 }
 
@@ -135,7 +135,7 @@ fn f04_the_vendors_library_sums_as_well_where_the_node_has_it() {
     let sum = findings.find(|found| found.code == FindingCode::AllReduce);
     let note = &sum.expect("the finding").note;
     assert_eq!(note, "Elements of NCCL's sum are wrong: 1.");
-    // Nobody is asked who is not there, nor for a quick look.
+    // The diagnostic is skipped where it is not installed, and at level `quick`.
     for (installed, level) in [(false, Level::Standard), (true, Level::Quick)] {
         let unasked = verified(Fault::ErrsIn("ncclAllReduce".to_owned()), installed, level);
         assert_eq!(failures(&unasked), [], "{level:?}");
@@ -181,7 +181,7 @@ fn f07_a_gpu_that_is_slowed_under_load_fails() {
     assert_eq!(hot, [FindingCode::BurnThrottle]);
     let fading = found_at(Level::Standard, |card| card.fades_permille = 10);
     assert_eq!(fading, [FindingCode::BurnSustained]);
-    // What the driver does not tell is no clock that nothing slows.
+    // A clock without the driver's reasons does not count as unslowed.
     let hidden = Machine::new(&broken(|card| card.slowed_by = None));
     let hidden = hidden.verify(&order(2, Level::Standard));
     assert_eq!(failures(&hidden), []);
@@ -206,8 +206,8 @@ fn f08_a_narrow_host_link_fails_by_its_lanes_and_by_its_rates() {
     assert_eq!(one_way, [FindingCode::HostLinkIn]);
 }
 
-/// What the agent finds on two good H100s of a node that was sold with a port of 400 Gb/s for each,
-/// where one port is not as it should be.
+/// The agent's findings on two good H100s of a node that was sold with a port of 400 Gb/s for each, with one
+/// port spoilt.
 fn found_of_ports(spoil: impl FnOnce(&std::path::Path)) -> Attestation {
     let system = system_with_ports(2);
     spoil(system.path());
@@ -276,7 +276,7 @@ fn f12_silent_corruption_fails_whether_it_repeats_or_not() {
 
 #[test]
 fn f12_a_tensor_unit_that_flips_a_bit_now_and_then_does_not_repeat_itself() {
-    // The last product of each sample is looked at: the fourth, then one that is none of every fourth.
+    // The last product of each sample is checked: the fourth, then one that is no multiple of four.
     let attestation = |fault, level| {
         let broken = broken(|card| card.fault = fault);
         Machine::new(&broken).verify(&order(2, level))
@@ -297,9 +297,12 @@ fn f12_a_tensor_unit_that_flips_a_bit_now_and_then_does_not_repeat_itself() {
 #[test]
 fn f12_memory_that_is_streamed_through_in_part_only_fails_by_what_came_of_it() {
     for (kernel, said) in [
-        ("stream_copy", "is not what was copied"),
-        ("stream_read", "is not what its parts come to"),
-        ("stream_triad", "is not what they come to"),
+        ("stream_copy", "differs from its source"),
+        ("stream_read", "is not that of its parts"),
+        (
+            "stream_triad",
+            "the sum of two arrays in its memory is wrong",
+        ),
     ] {
         let halves = broken(|card| card.fault = Fault::Halves(kernel.to_owned()));
         let attestation = Machine::new(&halves).verify(&order(2, Level::Quick));
@@ -315,7 +318,7 @@ fn f12_memory_that_is_streamed_through_in_part_only_fails_by_what_came_of_it() {
 
 #[test]
 fn memory_of_which_the_cache_could_keep_an_array_is_not_taken_for_the_rates_of_memory() {
-    // Three arrays of 8 times as much are what the order has filled, or one byte of cache too few.
+    // The order fills exactly three arrays of 8 times the cache, or the cache is one byte too large for that.
     let verified = |cache_bytes: i32| {
         let cached = broken(|card| card.cache_bytes = cache_bytes);
         Machine::new(&cached).verify(&order(2, Level::Quick))
@@ -345,8 +348,8 @@ fn f13_lies_about_what_is_there_are_refused() {
     assert_eq!(skipped, [FindingCode::MemoryProof]);
 }
 
-/// What the agent finds, by an order as real ones are, on an H100 sold with 5 MiB of which so many can
-/// be had.
+/// The agent's findings, by an order like a real one, on an H100 sold with 5 MiB of which this much can be
+/// allocated.
 fn found_with_memory(real_mib: u64) -> Attestation {
     let mut expected = expected_node(Gpu::parse("H100-SXM").expect("known"), 1);
     expected.memory_mib = 5;
@@ -368,7 +371,7 @@ fn found_with_memory(real_mib: u64) -> Attestation {
 #[test]
 fn memory_between_the_floor_and_what_is_ordered_is_filled_as_far_as_it_goes() {
     assert_eq!(failures(&found_with_memory(6)), []);
-    // 4 MiB must be had, and the order wants 4.8 filled.
+    // 4 MiB must be allocatable, and the order fills 4.8.
     let between = found_with_memory(4);
     assert_eq!(failures(&between), [], "{between:#?}");
     assert!(between.verdict.is_pass());

@@ -1,4 +1,4 @@
-//! What the unmodified agent finds by checks that no class of failure has a test of its own for.
+//! The unmodified agent's findings by checks that have no test in any class of failure.
 
 use fake_driver::script::{Card, Fault, Script};
 use market::attestation::{FindingCode as Code, Outcome};
@@ -7,7 +7,7 @@ use market::verification::Level;
 use crate::machine::*;
 use crate::stage::{failures, outcome_of};
 
-/// What two H100s come to of which the second is changed.
+/// The outcome on two H100s with the second changed.
 fn outcome(change: impl FnOnce(&mut Card), level: Level, code: Code) -> Outcome {
     let attestation = Machine::new(&broken(change)).verify(&order(2, level));
     outcome_of(&attestation, code)
@@ -56,7 +56,7 @@ fn tensor_units_that_are_slow_fail_by_their_format() {
         let attestation = Machine::new(&broken(change)).verify(&order(2, Level::Quick));
         failures(&attestation)
     };
-    // Siblings are held against each other by their 16-bit products.
+    // Siblings are compared with each other by their 16-bit products.
     let bf16 = slow(|card| card.tensor_gflops.0 /= 3.0);
     assert_eq!(bf16, [Code::Gemm16Bit, Code::GemmStraggler]);
     let fp8 = slow(|card| card.tensor_gflops.1 /= 3.0);

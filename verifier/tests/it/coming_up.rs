@@ -11,13 +11,13 @@ use crate::hearing::*;
 use crate::machine::*;
 use crate::stage::*;
 
-// What the libraries answer, by their own numbers.
+// The answers of the libraries, by their own numbers.
 const NVML_DRIVER_NOT_LOADED: u32 = 9;
 const CUDA_NO_DEVICE: u32 = 100;
 const CUDA_SYSTEM_NOT_READY: u32 = 802;
 const CUDA_UNKNOWN: u32 = 999;
 
-/// As few seconds as it can be told to wait: a twelfth of them before each look.
+/// The fewest seconds that it can be set to wait: a twelfth of them before each look.
 fn patiently(command: &mut Command) {
     command.args(["--fabric-patience-seconds", "1"]);
 }

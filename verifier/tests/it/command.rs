@@ -1,4 +1,4 @@
-//! The command line: what it prints and how it ends.
+//! The command line: its output and its exit status.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ fn with_node(
     verifier(arguments, Some(&path))
 }
 
-/// What pretended nodes are asked to do, which a CPU is soon through with.
+/// The order for simulated nodes, which a CPU finishes soon.
 fn simulated_order(level: Level) -> VerificationOrder {
     let node = expected_node(Gpu::parse("H100-SXM").expect("a GPU"), 2);
     order_for(node, 0, level, Mode::Simulation)
@@ -42,7 +42,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("utf-8")
 }
 
-/// An error's message and its causes say each thing once.
+/// An error's message and its causes mention each fact once.
 #[track_caller]
 fn assert_nothing_is_said_twice(said: &str) {
     let mut clauses: Vec<&str> = said.trim().split(": ").collect();

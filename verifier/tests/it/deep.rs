@@ -1,5 +1,5 @@
-//! Level `deep` by the unmodified agent: all patterns again and again, all that NCCL does, the vendor's longer
-//! diagnostic. The order gives little time to each; what they do in it is what they do in an hour.
+//! Level `deep` by the unmodified agent: all patterns repeatedly, all of NCCL's operations, the vendor's
+//! longer diagnostic. The order gives little time to each; their work is the same as in an hour.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,7 +10,7 @@ use market::verification::{Level, VerificationOrder};
 use crate::machine::*;
 use crate::stage::note_of;
 
-/// A diagnostic that ends well where it is asked as `deep` asks.
+/// A diagnostic that succeeds when called as `deep` calls it.
 const DIAGNOSTIC: &str = r#"#!/bin/sh
 [ "$*" = "diag -r 3 -j" ] || exit 3
 echo '{"DCGM Diagnostic":{"test_categories":[{"tests":[{"name":"targeted stress","results":['
@@ -24,12 +24,12 @@ fn short(gpus: u32) -> VerificationOrder {
     order
 }
 
-/// What comes of four GPUs, of which the third has a fault.
+/// The result of four GPUs, of which the third has a fault.
 fn found(fault: Fault) -> Attestation {
     found_at(2, fault)
 }
 
-/// The same, of another one.
+/// The same, for another GPU.
 fn found_at(gpu: usize, fault: Fault) -> Attestation {
     let mut script = broken(|_| {});
     script.gpus = (0..4).map(Card::h100).collect();
@@ -75,7 +75,7 @@ fn f04_whatever_nccl_does_wrongly_fails_by_its_name() {
         let note = note_of(&attestation, Code::AllReduce);
         assert_eq!(note, format!("Elements of NCCL's {name} are wrong: 1."));
     }
-    // What is left on others than the first is nobody's.
+    // Data left on GPUs other than the first is undefined.
     let errs = Fault::ErrsIn("ncclReduce".to_owned());
     let attestation = found(errs.clone());
     assert!(attestation.verdict.is_pass(), "{attestation:#?}");

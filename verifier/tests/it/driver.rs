@@ -51,10 +51,10 @@ fn eight_good_gpus_end_the_standard_level_within_its_budget_by_their_own_clocks(
     let real = order_for(order.expected.clone(), 0, Level::Standard, Mode::Real).gemm;
     let mut script = Script::default();
     for card in &mut script.gpus {
-        // As long as all products of a real order take.
+        // The time of all products of a real order.
         let products = |gemm: &GemmWork| f64::from(gemm.links + gemm.iterations);
         card.product_ms = PRODUCT_MS * products(&real) / products(&order.gemm);
-        // As long as all memory of an H100 takes.
+        // The time of all memory of an H100.
         let stands_for = (80_u64 << 30) / order.memory.pattern_bytes;
         card.stands_for = u32::try_from(stands_for).expect("so many");
     }
@@ -65,7 +65,8 @@ fn eight_good_gpus_end_the_standard_level_within_its_budget_by_their_own_clocks(
     let whole_ms = order.deadlines.whole_ms;
     assert_eq!(whole_ms, 90_000);
     for (gpu, ms) in clocks {
-        // The load of 20 seconds at least, products of five, and memory that is filled slowly and compared once.
+        // The load of at least 20 seconds, products of five, and memory that is filled slowly and compared
+        // once.
         assert!(ms > 30_000.0, "GPU {gpu}: {ms} ms are too few to be true");
         assert!(ms < whole_ms as f64 / 2.0, "GPU {gpu}: {ms} ms");
     }
@@ -76,7 +77,7 @@ fn the_agent_says_clearly_that_a_machine_has_no_driver() {
     let began = Instant::now();
     let output = output_of(&mut agent(None));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // It has a minute for a driver to come up, where a broker waits.
+    // It waits for a driver for up to a minute, where a broker waits.
     assert!(began.elapsed() < Duration::from_secs(40), "{said}");
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert_eq!(said.matches("no libcuda.so.1").count(), 1, "{said}");
@@ -94,7 +95,7 @@ fn the_agent_says_clearly_that_the_management_library_is_missing() {
     assert!(said.contains("no libnvidia-ml.so.1"), "{said}");
 }
 
-/// A library of the system, which is none of the driver's and has none of its symbols.
+/// A system library that is not the driver's and has none of its symbols.
 fn library_of_the_system() -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the maps");
     let mut paths = maps
@@ -116,7 +117,7 @@ fn a_driver_without_a_symbol_is_named_and_not_taken_for_a_missing_one() {
     let attestation = attestation(&output);
     let failed = failures(&attestation);
     assert!(failed.contains(&FindingCode::AgentTrouble), "{failed:?}");
-    // Of no GPU it is said that it stayed.
+    // No finding claims that a GPU stayed.
     let lost = outcome_of(&attestation, FindingCode::GpuLost);
     assert_eq!(lost, Outcome::NotRun);
     let mut findings = attestation.findings.iter();
@@ -137,7 +138,7 @@ fn a_gpu_that_hangs_ends_as_timed_out_within_the_budget_of_its_step() {
     order.deadlines.fill_ms = 2_000;
     let began = Instant::now();
     let attestation = machine.verify(&order);
-    // A process that hangs is not waited for: the budget is that of all steps.
+    // A hanging process is not waited for: the budget is that of all steps.
     let budget = Duration::from_millis(order.deadlines.whole_ms);
     assert!(began.elapsed() < budget, "{:?}", began.elapsed());
     assert_eq!(attestation.verdict, Verdict::Fail, "{attestation:#?}");

@@ -1,4 +1,4 @@
-//! What comes about by real time, in other processes and threads. No test waits for it without a bound.
+//! Waiting in real time for other processes and threads. No test waits without a bound.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -6,16 +6,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives it up: far longer than on a busy machine, so that a test
-/// fails by it only where something never comes.
+/// fails by it only where something never happens.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What is said of something that was given up.
+/// The message for something that was given up.
 pub fn given_up(what: &str) -> String {
     let seconds = PATIENCE.as_secs();
     format!("{what} does not come about within {seconds} s: never, or not on so slow a machine")
 }
 
-/// Asks in real time until there is something.
+/// Polls in real time until there is something.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut comes: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -40,13 +40,13 @@ pub fn output_of(command: &mut Command) -> Output {
     ended(&what, command.spawn().expect("started"))
 }
 
-/// Waits for the end of a process and kills one that does not come to it.
+/// Waits for the end of a process and kills one that does not end.
 #[track_caller]
 pub fn ended(what: &str, child: Child) -> Output {
     let id = child.id();
     let (sender, ends) = mpsc::channel();
     thread::spawn(move || {
-        // Nobody may wait for it any more.
+        // The receiver may have given up waiting.
         let _ = sender.send(child.wait_with_output());
     });
     match ends.recv_timeout(PATIENCE) {

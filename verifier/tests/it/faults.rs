@@ -1,5 +1,5 @@
-//! Nodes that are not what was leased. Each taxonomy row that a description can play must yield
-//! its code, and only that.
+//! Nodes that do not match their lease. Each taxonomy row that a description can simulate must yield its
+//! code, and only that.
 
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::gpu::Gpu;
@@ -25,7 +25,7 @@ fn assert_fails_only(attestation: &market::attestation::Attestation, codes: &[Fi
     }
 }
 
-/// What every count of the GPUs shows, whoever counts them.
+/// The findings on every count of the GPUs, by any source.
 const COUNTS: &[FindingCode] = &[FindingCode::InventoryCount, FindingCode::InventorySources];
 
 #[test]
@@ -140,7 +140,7 @@ fn bad_words_are_counted_over_all_passes() {
 #[test]
 fn another_gpu_fails_the_identity() {
     let attestation = judged(|node| node.gpu = Gpu::parse("H800-SXM").expect("known"));
-    // Its name and its id on the bus tell, and its links that were cut.
+    // Its name and its bus id give it away, and its cut links.
     let expected = [
         FindingCode::InventoryIdentity,
         FindingCode::InventorySources,

@@ -1,5 +1,5 @@
-//! Four nodes, each with the unmodified agent on the fake driver, that are fine alone and are then
-//! measured together over sockets on loopback.
+//! Four nodes, each with the unmodified agent on the fake driver. They work well alone and are then measured
+//! together over sockets on loopback.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -26,18 +26,18 @@ pub fn host(node: usize) -> String {
     format!("10.0.0.{}", node + 1)
 }
 
-/// A broker of some nodes: each alone first, then all together.
+/// A broker for some nodes: each alone first, then all together.
 struct Broker {
     alone: BTreeMap<String, LocalBroker>,
     members: BTreeMap<String, Member>,
     gang: Option<Gang>,
     nodes: usize,
-    /// Between which nodes the link is slow.
+    /// The nodes between which the link is slow.
     slow: Option<(u32, u32)>,
     work: GangWork,
 }
 
-/// Little enough that a slow link is done in a second or two.
+/// So little work that a slow link finishes in a second or two.
 pub fn work(pair_connections: u32) -> GangWork {
     GangWork {
         pair_connections,
@@ -108,8 +108,8 @@ impl Broker {
     }
 }
 
-/// A way to an address that passes on one byte at a time, in each direction: a thousand times
-/// slower than the others, by its own work.
+/// A proxy to an address that passes on one byte at a time, in each direction: a thousand times slower than
+/// the others, by its own work.
 fn slow_way(to: String) -> String {
     fn pass(mut from: TcpStream, mut to: TcpStream) {
         let mut piece = [0; 16 << 10];
@@ -156,16 +156,16 @@ fn agent_of(node: usize, machine: &Machine, url: &str) -> Child {
         .expect("started")
 }
 
-/// How an agent ended: its exit status and what it said.
+/// An agent's exit status and output.
 pub type Ended = (Option<i32>, String);
 
-/// Lets four agents be measured together; gives what was found and how each agent ended.
+/// Measures four agents together; gives the findings and how each agent ended.
 fn measured(slow: Option<(u32, u32)>, connections: u32) -> (Gang, Vec<Ended>) {
     let machines: Vec<Machine> = (0..NODES).map(|_| Machine::new(&broken(|_| {}))).collect();
     measured_on(&machines, slow, work(connections))
 }
 
-/// Lets the agents of these machines be measured together.
+/// Measures the agents of these machines together.
 pub fn measured_on(
     machines: &[Machine],
     slow: Option<(u32, u32)>,
@@ -230,7 +230,7 @@ fn a_gang_of_four_nodes_with_one_slow_link_names_the_pair() {
         NODES * (NODES - 1),
         "both directions of every pair"
     );
-    // The link is slow and not wrong.
+    // The link is slow, but not wrong.
     let sum = found(&gang, FindingCode::NetworkAllReduce);
     assert_eq!(sum.outcome, Outcome::Met, "{sum:#?}");
     for (status, said) in ended {

@@ -1,4 +1,4 @@
-//! Whose fault it is what a gang shows, and that no node can speak for another one.
+//! Which nodes are to blame for a gang's results, and that no node can speak for another one.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use market::verification::{Digest, GangAnswer, Measure, Shown};
 use crate::gang::found;
 use crate::gang_players::{Played, well};
 
-/// How the sum stands in the document of each node.
+/// The sum's outcome in the document of each node.
 fn sums(played: &Played) -> Vec<Outcome> {
     let of = |node: usize| {
         let findings = played.gang.findings_of(node).into_iter();
@@ -32,7 +32,7 @@ fn broken() -> Shown {
     }
 }
 
-/// A gang of so many nodes of which each shows this of the sum.
+/// A gang of this many nodes, each with this result of the sum.
 fn summed(shown: &[Shown]) -> (Verdict, Played) {
     let mut played = Played::new(shown.len() as u8);
     let verdict = played.play(|node, measure| match measure {
@@ -45,7 +45,7 @@ fn summed(shown: &[Shown]) -> (Verdict, Played) {
 #[test]
 fn what_one_node_brings_wrongly_is_not_blamed_on_those_that_see_it() {
     use Outcome::{Failed, Noted};
-    // Whoever brought it may keep it to itself.
+    // The node that contributed it may hide it.
     for shown in [
         [ring(0), ring(7), ring(7), ring(7)],
         [ring(7), ring(7), ring(0), ring(0)],
@@ -54,11 +54,11 @@ fn what_one_node_brings_wrongly_is_not_blamed_on_those_that_see_it() {
         let (verdict, played) = summed(&shown);
         assert_eq!((verdict, sums(&played)), (Verdict::Fail, vec![Failed; 4]));
     }
-    // What came to one alone came over the link from the node before.
+    // An error that one node alone saw came over the link from the node before.
     let (verdict, played) = summed(&[ring(7), ring(0), ring(0), ring(0)]);
     assert_eq!(verdict, Verdict::Fail);
     assert_eq!(sums(&played), [Failed, Noted, Noted, Failed]);
-    // Of two nodes each is the one before.
+    // With two nodes, each is the one before.
     let (_, played) = summed(&[ring(7), ring(0)]);
     assert_eq!(sums(&played), [Failed, Failed]);
 }
@@ -68,7 +68,8 @@ fn nodes_that_wait_in_vain_for_one_that_is_gone_are_not_to_blame() {
     use Outcome::{Failed, Met, NotRun, Noted};
     let (verdict, played) = summed(&[broken(), broken(), ring(0), ring(0)]);
     assert_eq!((verdict, sums(&played)), (Verdict::Fail, vec![Failed; 4]));
-    // One alone waits at the end, for what the node before it kept back, or says so: nobody else was there.
+    // One alone waits at the end, for data that the node before it held back, or reports so: no other node
+    // was involved.
     let (_, played) = summed(&[ring(0), broken(), ring(0), ring(0)]);
     assert_eq!(sums(&played), [Failed, Failed, Noted, Noted]);
     let note = found(&played.gang, FindingCode::NetworkAllReduce).note;
@@ -77,7 +78,7 @@ fn nodes_that_wait_in_vain_for_one_that_is_gone_are_not_to_blame() {
     let (_, played) = summed(&[ring(0), broken()]);
     assert_eq!(sums(&played), [Failed, Failed]);
 
-    // One never tells what it saw, and the others say that they waited for it.
+    // One never reports its result, and the others report that they waited for it.
     let mut played = Played::new(4);
     for _ in 0..50 {
         for node in 0..4 {
@@ -121,18 +122,18 @@ fn who_repeats_less_than_it_was_asked_to_has_not_summed() {
     let (verdict, played) = summed(&[ring(0), fewer.clone(), ring(0)]);
     assert_eq!(verdict, Verdict::Fail);
     assert_eq!(sums(&played), [Noted, Failed, Noted]);
-    // Whoever does not sum beside it may have waited for it.
+    // A node that does not sum beside it may have waited for it.
     let (_, played) = summed(&[broken(), fewer, ring(0)]);
     assert_eq!(sums(&played), [Noted, Failed, Noted]);
     let note = found(&played.gang, FindingCode::NetworkAllReduce).note;
-    let said = "node 1 (10.0.0.2) and 1 more could not sum: it tells of 19 sums of 20.";
+    let said = "node 1 (10.0.0.2) and 1 more could not sum: it reports 19 of 20 sums.";
     assert_eq!(note, said);
 }
 
 #[test]
 fn only_the_two_ends_of_a_connection_know_how_it_begins() {
     let mut played = Played::new(5);
-    // Who knows which secret of connections: node, and the two that it is between.
+    // Which node knows which secret of connections: the node, and the two ends of the connection.
     let known = RefCell::new(Vec::<(u32, (u32, u32), Digest)>::new());
     for _ in 0..100 {
         for node in 0..5 {
@@ -153,7 +154,7 @@ fn only_the_two_ends_of_a_connection_know_how_it_begins() {
                 } => {
                     let (before, next) = ((own + 4) % 5, (own + 1) % 5);
                     let mut known = known.borrow_mut();
-                    // Apart from those of pairs: they are of another round.
+                    // Separate from those of pairs: they belong to another round.
                     known.push((own, (100 + own, 100 + next), *to_next));
                     known.push((own, (100 + before, 100 + own), *from_before));
                 }

@@ -1,5 +1,5 @@
-//! The GPUs of several nodes that sum up together by NCCL: real agents on the fake driver, whose library
-//! joins them over loopback, and nodes that are played.
+//! The GPUs of several nodes that sum together by NCCL: real agents on the fake driver, whose library joins
+//! them over loopback, and simulated nodes.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -18,8 +18,8 @@ use crate::machine::*;
 pub const CODE: FindingCode = FindingCode::NetworkCollective;
 /// GPUs of a machine here.
 const GPUS: u64 = 2;
-/// How fast its network is to each, and what of that its library reaches: so little that some hundred
-/// kilobytes take a while. Units: 1e6 bytes per second; percent.
+/// The rate of its network to each, and its library's share of that: so little that some hundred kilobytes
+/// take a while. Units: 1e6 bytes per second; percent.
 pub const NETWORK_MB_PER_S: u64 = 500;
 const EFFICIENCY_PERCENT: u64 = 95;
 
@@ -37,7 +37,7 @@ pub fn machines(nodes: usize, change: impl Fn(usize, &mut Script)) -> Vec<Machin
     (0..nodes).map(machine).collect()
 }
 
-/// As much between nodes for each GPU as a network of this rate shows. Units: 1e6 bytes per second.
+/// The rate between nodes for each GPU on a network of this rate. Units: 1e6 bytes per second.
 pub fn carried(nodes: u64, network_mb_per_s: u64) -> i64 {
     let bus = network_mb_per_s * GPUS * EFFICIENCY_PERCENT / 100;
     (bus * (nodes - 1) / (nodes * GPUS - 1)) as i64
@@ -63,7 +63,7 @@ fn the_gpus_of_two_nodes_and_of_four_sum_up_at_the_rate_of_their_network() {
         assert!(is_about(sum.measured, expected), "{expected}: {sum:#?}");
         assert_eq!(sum.samples.len(), 3);
         let said = format!(
-            "By NCCL 2.28.9, over whichever way it took, {} GPUs",
+            "By NCCL 2.28.9, over its own choice of path, {} GPUs",
             2 * nodes
         );
         assert!(sum.note.starts_with(&said), "{}", sum.note);
@@ -84,7 +84,7 @@ fn one_node_with_a_slow_network_makes_the_sum_slow_for_all() {
     assert!(is_about(sum.measured, carried(2, 100)), "{sum:#?}");
 }
 
-/// What the sum came to in the document of each node.
+/// The sum's outcome in the document of each node.
 fn outcomes(gang: &Gang) -> Vec<Outcome> {
     let nodes = 0..gang.members().len();
     nodes.map(|node| of_node(gang, node, CODE)).collect()
@@ -137,13 +137,13 @@ fn one_that_says_that_its_words_are_right_leaves_the_blame_with_no_other() {
         assert_eq!(verdict, Verdict::Fail);
         outcomes(&played.gang)
     };
-    // Node 0 spoilt the sum of all and says nothing of it.
+    // Node 0 corrupted the sum of all and does not report it.
     let at_others = |node, shown| if node == 0 { shown } else { wrongly(shown) };
     for nodes in [2, 3, 4] {
         let all = vec![Outcome::Failed; nodes.into()];
         assert_eq!(played(nodes, at_others), all, "{nodes}");
     }
-    // One without a sum shows nothing of what the others have.
+    // A node without a sum reveals nothing about the others' sums.
     let one_is_silent = |node, shown| match (node, shown) {
         (0, Shown::NcclSum { .. }) => failed(),
         (1, shown) => wrongly(shown),
@@ -173,7 +173,7 @@ fn a_library_that_hangs_ends_with_its_round_and_decides_nothing() {
     for said in both {
         assert!(sum.note.contains(said), "{}", sum.note);
     }
-    // Nobody waited for the broker to lose patience.
+    // No node waited until the broker gave up.
     let findings = gang.findings();
     assert!(
         findings
@@ -193,7 +193,7 @@ fn a_library_that_talks_does_not_disturb_the_answers_of_its_process() {
     all_ended_with(0, ended);
 }
 
-/// What the process of a machine with 64 MiB on each GPU says to a sum of so much, which no other joins.
+/// The answer of a process, on a machine with 64 MiB on each GPU, to a sum of this size that no other joins.
 fn said_to_a_sum_of(mib: u64) -> String {
     let mut script = broken(|_| {});
     for card in &mut script.gpus {
@@ -211,7 +211,7 @@ fn said_to_a_sum_of(mib: u64) -> String {
         repeats: 1,
     };
     let request = serde_json::json!({ "NcclSum": sum }).to_string();
-    // A frame: the lengths of the head and of a body that there is not, and the head.
+    // A frame: the lengths of the head and of an absent body, and the head.
     let head = (request.len() as u32).to_le_bytes();
     let frame = [&head[..], &[0; 8], request.as_bytes()].concat();
     let mut worker = Command::new(env!("CARGO_BIN_EXE_verifier"))
@@ -232,7 +232,7 @@ fn said_to_a_sum_of(mib: u64) -> String {
 
 #[test]
 fn a_sum_for_which_a_gpu_has_no_room_is_refused_in_words() {
-    // A quarter of what is free is what a sum may take.
+    // A sum may take a quarter of the free memory.
     let refused = said_to_a_sum_of(17);
     let said = "no room on this node's GPUs for a sum of 17825792 bytes of each";
     assert!(refused.contains(said), "{refused}");
@@ -261,7 +261,7 @@ fn a_node_without_the_library_and_one_with_another_are_summed_over_tcp_alone() {
     );
     let unlike = machines(2, |node, script| {
         if node == 1 {
-            // NCCL takes no other patch of its own version either.
+            // NCCL does not join another patch release of its own version either.
             script.collective.version = 22_808;
         }
     });

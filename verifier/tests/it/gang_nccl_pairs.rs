@@ -1,5 +1,5 @@
-//! The GPUs of two nodes at a time that sum up together by NCCL: real agents on the fake driver, and nodes
-//! that are played.
+//! The GPUs of two nodes at a time that sum together by NCCL: real agents on the fake driver, and simulated
+//! nodes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::gang_players::*;
 
 const CODE: FindingCode = FindingCode::NetworkCollectivePairs;
 
-/// As much as pairs over TCP, of which the sums by NCCL are what is looked at.
+/// The same sizes as pairs over TCP; the test is about their sums by NCCL.
 fn with_pairs() -> GangWork {
     GangWork {
         nccl_pair_bytes: 64 << 10,
@@ -55,7 +55,7 @@ fn a_link_that_is_slow_for_nccl_alone_is_named_by_its_pair() {
         "{pairs:#?}"
     );
     assert_eq!(pairs.samples.len(), 6, "every pair");
-    // Sockets between them are as fast as any, and until the rule is tried out nobody fails by it.
+    // Sockets between them are as fast as any, and the rule fails nobody while it is tried out.
     assert_eq!(
         found(&gang, FindingCode::NetworkPairs).outcome,
         Outcome::Met
@@ -139,7 +139,7 @@ fn a_pair_that_hangs_ends_with_its_round_and_no_other_is_asked_after_it() {
     all_ended_with(0, ended);
 }
 
-/// What a gang's nodes are asked to sum, each with its number, and what is made of what they show.
+/// The sums requested of a gang's nodes, each with its number, and the judgement of their results.
 fn asked(mut played: Played, show: fn(u32, &Measure) -> Shown) -> (Gang, Vec<(u32, NcclSum)>) {
     let sums = RefCell::new(Vec::new());
     played.play(|node, measure| {
@@ -151,7 +151,7 @@ fn asked(mut played: Played, show: fn(u32, &Measure) -> Shown) -> (Gang, Vec<(u3
     (played.gang, sums.into_inner())
 }
 
-/// An id that says whose it is.
+/// An id that contains its node.
 fn id_by(node: u32) -> NcclId {
     id_of([10, 0, 0, 9], 40_000 + node as u16)
 }
@@ -230,7 +230,7 @@ fn of_many_nodes_each_sums_with_fifteen_others() {
     }
 }
 
-/// Four nodes with eight GPUs, of which 1 and 2 together take so long for a sum and the other pairs 15 ms.
+/// Four nodes with eight GPUs, of which 1 and 2 together take this long for a sum and the other pairs 15 ms.
 fn with_one_pair_at(us: u64, sold_as: Internode) -> (Verdict, Gang) {
     let mut played = Played::new(4).with_nccl(8);
     played.gang = played.gang.clone().sold_as(sold_as);
@@ -263,7 +263,8 @@ fn with_one_pair_at(us: u64, sold_as: Internode) -> (Verdict, Gang) {
 
 #[test]
 fn a_pair_is_held_against_the_others_and_against_what_was_sold() {
-    // 1 GiB of each of 16 GPUs in 15 ms: a bus rate of 134,217 MB/s, of which the formula counts a fifteenth.
+    // 1 GiB of each of 16 GPUs in 15 ms: a bus rate of 134,217 MB/s, a fifteenth of which counts by the
+    // formula.
     let (_, gang) = with_one_pair_at(29_000, Internode::Unknown);
     assert_eq!(found(&gang, CODE).outcome, Outcome::Met);
     let (verdict, gang) = with_one_pair_at(31_000, Internode::Unknown);
@@ -274,7 +275,7 @@ fn a_pair_is_held_against_the_others_and_against_what_was_sold() {
     let said = "where the median of all pairs is 8947 MB/s";
     assert!(slow.note.ends_with(&format!("{said}.")), "{}", slow.note);
     assert!(slow.note.contains(&named(1)) && slow.note.contains(&named(2)));
-    // Eight adapters at 50,000 MB/s show 26,666 of each, of which all pairs have less than 70 %.
+    // Eight adapters at 50,000 MB/s give 26,666 each; all pairs have less than 70 % of that.
     let (verdict, gang) = with_one_pair_at(31_000, Internode::InfinibandNdr400);
     let slow = found(&gang, CODE);
     assert_eq!((verdict, slow.outcome), (Verdict::Pass, Outcome::Failed));
@@ -302,10 +303,10 @@ fn fewer_sums_than_were_asked_for_are_none() {
     let (gang, _) = asked(Played::new(3).with_nccl(8), few);
     let pairs = found(&gang, CODE);
     assert_eq!(pairs.outcome, Outcome::Failed);
-    let said = "by NCCL: it tells of 1 sums of 5; 2 pairs did not.";
+    let said = "by NCCL: it reports 1 of 5 sums; 2 pairs did not.";
     assert!(pairs.note.ends_with(said), "{}", pairs.note);
     let all = found(&gang, FindingCode::NetworkCollective);
-    let said = "node 1 (10.0.0.2): it tells of 1 sums of 20.";
+    let said = "node 1 (10.0.0.2): it reports 1 of 20 sums.";
     assert!(all.note.ends_with(said), "{}", all.note);
 }
 

@@ -1,5 +1,4 @@
-//! The GPUs of several nodes that sum up together by NCCL: nodes that are played, and what is made of what
-//! they show.
+//! The GPUs of several nodes that sum together by NCCL: simulated nodes, and the judgement of their results.
 
 use std::cell::RefCell;
 
@@ -16,7 +15,7 @@ use crate::gang_nccl::CODE;
 use crate::gang_players::*;
 use crate::stage::*;
 
-/// Played nodes with so many GPUs each, whose repeats take so long where an NDR fabric was sold.
+/// Simulated nodes with this many GPUs each, sold with an NDR fabric, whose repeats take this long.
 fn summed(nodes: u8, gpus: u32, us: u64) -> (Verdict, Gang) {
     let mut played = Played::new(nodes).with_nccl(gpus);
     played.gang = played.gang.clone().sold_as(Internode::InfinibandNdr400);
@@ -35,7 +34,7 @@ fn summed(nodes: u8, gpus: u32, us: u64) -> (Verdict, Gang) {
 #[test]
 fn a_sum_below_what_the_fabric_that_was_sold_carries_is_told_and_decides_nothing() {
     // 4 GiB of each GPU. Eight adapters at 50,000 MB/s pass 400,000 MB/s from node to node, of which the
-    // formula counts for each GPU (k - 1) / (n - 1).
+    // formula counts (k - 1) / (n - 1) for each GPU.
     for (nodes, expected) in [(2_u8, 26_666), (4, 38_709)] {
         let ranks = u64::from(nodes) * 8;
         let moved = (4_u64 << 30) * 2 * (ranks - 1) / ranks;
@@ -52,7 +51,7 @@ fn a_sum_below_what_the_fabric_that_was_sold_carries_is_told_and_decides_nothing
         let said = "where adapters of 400 Gb/s for each were sold";
         assert!(slow.note.contains(said), "{}", slow.note);
     }
-    // With one GPU on each node nothing is left to count down.
+    // With one GPU on each node the formula subtracts nothing.
     assert_eq!(found(&summed(2, 1, 100_000).1, CODE).expected, Some(50_000));
 }
 
@@ -84,7 +83,7 @@ fn what_is_not_proved_says_that_the_way_of_nccl_is_not_shown() {
         assert_eq!(fabric.is_some(), sold.is_rdma());
         assert!(fabric.is_none_or(|it| it.note.contains(said)), "{fabric:?}");
     }
-    // One that did not sum shows nothing of a way.
+    // A node that did not sum reveals nothing about a path.
     let mut played = Played::new(2).with_nccl(8);
     played.play(|_, measure| match measure {
         Measure::NcclSum(_) => failed(),
@@ -119,7 +118,7 @@ fn sums_by_nccl_that_are_said_to_take_longer_than_their_round_are_told_and_decid
             (Outcome::Failed, Weight::Shadow),
             "{note}"
         );
-        let untrue = "it tells of sums that took longer than their whole round may";
+        let untrue = "it reports sums that took longer than their whole round may";
         assert!(note.contains(untrue), "{note}");
     }
 }
@@ -130,7 +129,7 @@ pub fn failed() -> Shown {
     }
 }
 
-/// The sums that the nodes of a gang are asked for, in the order of their numbers.
+/// The sums requested of the nodes of a gang, in the order of their numbers.
 fn asked(mut played: Played, pair_mb_per_s: u64) -> Vec<NcclSum> {
     let sums = RefCell::new(Vec::new());
     played.play(|_, measure| match measure {
@@ -163,7 +162,7 @@ fn gpus_are_numbered_through_the_gang_and_slow_links_sum_less() {
         sums.iter()
             .all(|sum| sum.ranks == 20 && sum.bytes == 4 << 30)
     );
-    // What a link of 1 Gb/s carries in half a second, and never nothing.
+    // The amount that a link of 1 Gb/s carries in half a second, and never zero.
     for (pair_mb_per_s, bytes) in [(125, 62_500_000), (0, 1 << 20)] {
         let sums = asked(Played::new(2).with_nccl(1), pair_mb_per_s);
         assert!(sums.iter().all(|sum| sum.bytes == bytes), "{sums:?}");
@@ -216,11 +215,10 @@ fn an_id_that_does_not_lead_to_the_first_node_is_handed_to_nobody() {
         assert_eq!(verdict, Verdict::Pass);
         let sum = found(&played.gang, CODE);
         assert_eq!((sum.outcome, sum.weight), (Outcome::NotRun, Weight::May));
-        let said = "What node 0 (10.0.0.1) would have the others find each other by does not lead to one of \
-                    its own addresses";
+        let said = "The NCCL id of node 0 (10.0.0.1) does not lead to one of its own addresses";
         assert!(sum.note.starts_with(said), "{}", sum.note);
     }
-    // Nor to an address that it names once the ways to its own have been measured.
+    // Nor to an address that it names after its own links have been measured.
     let mut played = Played::new(2).with_nccl(8);
     played.gang.on_call(&played.calls[0]).expect("an answer");
     played.calls[0].rails[0].address = "10.0.0.8:40000".to_owned();
@@ -275,7 +273,7 @@ fn less_than_the_whole_payload_has_no_floor() {
                 sent_mb_per_s: vec![pair_mb_per_s],
                 received_mb_per_s: vec![pair_mb_per_s],
             },
-            // So slow that it is below whatever floor.
+            // So slow that it is below any floor.
             Measure::NcclSum(sum) => Shown::NcclSum {
                 algorithm: CollectiveAlgorithm::NcclDefault,
                 gpus: sum.gpus,
@@ -359,7 +357,7 @@ fn agents_and_rows_that_know_nothing_of_nccl_are_read_and_measured_as_before() {
                 .is_some()
         );
     }
-    // Agents that know of it come back to a gang that was begun without.
+    // Agents with this feature return to a gang that began without it.
     let mut played = with;
     played.gang = serde_json::from_value(row).expect("a gang");
     let verdict = played.play(|_, measure| match measure {

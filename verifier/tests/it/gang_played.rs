@@ -1,4 +1,4 @@
-//! What is made of nodes of a gang that are played, without a socket.
+//! The judgement of simulated nodes of a gang, without a socket.
 
 use market::attestation::{FindingCode, Outcome, Verdict, Weight};
 use market::fabric::Internode;
@@ -28,7 +28,7 @@ fn gangs_of_every_size_are_led_to_the_end() {
 #[test]
 fn either_end_of_a_slow_direction_tells() {
     let slow = |node: u32, measure: &Measure| match measure {
-        // Node 2 sends to node 0 as it says at full speed, and node 0 receives slowly.
+        // Node 2 reports that it sends to node 0 at full speed, and node 0 receives slowly.
         Measure::Pair { sibling, .. } if (node, sibling.node) == (0, 2) => Shown::Pair {
             sent_mb_per_s: vec![10_000],
             received_mb_per_s: vec![4_900],
@@ -124,7 +124,7 @@ fn a_link_that_is_far_below_the_fabric_that_was_sold_fails_though_all_are_alike(
         played.gang = played.gang.clone().sold_as(sold);
         let verdict = played.play(|_, measure| match measure {
             Measure::Pair { connections, .. } if *connections < 16 => Shown::Failed {
-                why: "too few connections for what is held against them".to_owned(),
+                why: "too few connections for a comparison".to_owned(),
             },
             Measure::Pair { .. } => Shown::Pair {
                 sent_mb_per_s: vec![mb_per_s],
@@ -141,11 +141,11 @@ fn a_link_that_is_far_below_the_fabric_that_was_sold_fails_though_all_are_alike(
     let ndr = Internode::InfinibandNdr400;
     assert_eq!(played(ndr, 2_499), (Verdict::Fail, Some(2_500)));
     assert_eq!(played(ndr, 2_500), (Verdict::Pass, Some(2_500)));
-    // Nothing is known of plain Ethernet; the half of the others is left.
+    // Plain Ethernet has no published rate; half of the others' rate is the limit.
     assert_eq!(played(Internode::Ethernet, 100), (Verdict::Pass, Some(50)));
 }
 
-/// Three good nodes that were sold with a fabric, of which so many have no address on their adapters.
+/// Three good nodes that were sold with a fabric, of which this many have no address on their adapters.
 fn without_addresses(sold: Internode, nodes: usize) -> (Verdict, Gang) {
     let mut played = Played::new(3);
     played.gang = played.gang.clone().sold_as(sold);
@@ -204,8 +204,8 @@ fn a_fabric_whose_adapters_have_no_address_was_not_measured_and_the_document_say
     );
 }
 
-/// A gang whose nodes have these many adapters, of which adapter 2 of node 1 carries so much to and from
-/// all others, and the others 20,000 MB/s.
+/// A gang whose nodes have this many adapters. Adapter 2 of node 1 carries this rate to and from all others,
+/// and the others carry 20,000 MB/s.
 fn with_an_adapter(nodes: u8, rails: usize, mb_per_s: u64) -> (Verdict, Gang) {
     let mut played = Played::new(nodes);
     let rail = |number: usize| Rail {
@@ -252,7 +252,7 @@ fn an_adapter_that_carries_less_than_its_siblings_fails_its_node_by_name() {
             assert_eq!(others, [Outcome::Noted; 3]);
         }
     }
-    // Of three adapters the slow one is too much of what it would be held against; half of all counts.
+    // Of three adapters the slow one is too large a part of the median; half of all links' median counts.
     assert!(with_an_adapter(2, 3, 10_000).0.is_pass());
     assert_eq!(with_an_adapter(2, 3, 9_999).0, Verdict::Fail);
 }
@@ -279,18 +279,19 @@ fn a_pair_of_which_one_does_not_tell_of_each_adapter_was_not_measured() {
     };
     let (verdict, note, _) = with_rates(1);
     assert_eq!(verdict, Verdict::Pass, "{note}");
-    // Two that tell of sixteen ways each would make the median of all links, and all others slow by it.
+    // Two nodes that report sixteen rails each would set the median of all links, and all others would be
+    // slow by it.
     for told in [0, 2, 16] {
         let (verdict, note, outcomes) = with_rates(told);
         assert_eq!(verdict, Verdict::Fail, "{note}");
-        assert!(note.contains("they do not tell of each adapter"), "{note}");
+        assert!(note.contains("they do not report each adapter"), "{note}");
         let (bad, good) = (Outcome::Failed, Outcome::Noted);
         assert_eq!(outcomes, [good, bad, bad, good, good, good], "{note}");
     }
 }
 
-/// The checks that no level of one node has: each of them has a gang that makes it fire, and is met by a
-/// good one.
+/// The checks that no level has for one node: each of them has a gang that makes it fire, and a good gang
+/// that meets it.
 #[test]
 fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
     type Show = fn(&Measure) -> Shown;
@@ -336,11 +337,11 @@ fn every_check_of_a_gang_fires_on_its_own_evidence_and_is_met_by_a_good_one() {
     let of_gangs: Vec<FindingCode> = FindingCode::ALL
         .iter()
         .filter(of_no_level)
-        // That is of a node in use.
+        // That one belongs to a node in use.
         .filter(|code| **code != FindingCode::InventoryPinned)
         .copied()
         .collect();
-    // What was sold, and not what was shown, makes the last two fire: they have tests of their own.
+    // The last two depend on the offer and not on results: they have tests of their own.
     let by_what_was_sold = [FindingCode::NetworkFabric, FindingCode::NetworkTogether];
     let codes = fires.iter().map(|(code, _)| *code);
     assert_eq!(codes.chain(by_what_was_sold).collect::<Vec<_>>(), of_gangs);

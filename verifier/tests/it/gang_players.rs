@@ -1,4 +1,4 @@
-//! Nodes of a gang that are played by the tests, without a socket.
+//! Nodes of a gang that the tests simulate, without a socket.
 
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::verification::{
@@ -10,7 +10,7 @@ use verifier::order::Mode;
 
 use crate::gang::host;
 
-/// Nodes that are played by this test, without a socket.
+/// Nodes that this test simulates, without a socket.
 pub struct Played {
     pub gang: Gang,
     pub calls: Vec<GangCall>,
@@ -41,7 +41,7 @@ impl Played {
         }
     }
 
-    /// The same, whose nodes have NCCL and so many GPUs each.
+    /// The same, whose nodes have NCCL and this many GPUs each.
     pub fn with_nccl(mut self, gpus: u32) -> Self {
         for call in &mut self.calls {
             let version = 22_809;
@@ -60,7 +60,7 @@ impl Played {
         self
     }
 
-    /// Leads all nodes to the end; `show` says what a node shows of a round.
+    /// Leads all nodes to the end; `show` gives a node's result of a round.
     pub fn play(&mut self, show: impl Fn(u32, &Measure) -> Shown) -> Verdict {
         for _ in 0..200 {
             for node in 0..self.calls.len() {
@@ -80,7 +80,7 @@ impl Played {
     }
 }
 
-/// What leads to this address, as NCCL makes it.
+/// An id that leads to this address, as NCCL makes it.
 pub fn id_of(ip: [u8; 4], port: u16) -> NcclId {
     let mut id = [7; 128];
     let address = [&[2, 0], &port.to_be_bytes()[..], &ip].concat();
@@ -110,7 +110,7 @@ pub fn well(measure: &Measure) -> Shown {
     }
 }
 
-/// The same of a sum by NCCL, of which words were wrong.
+/// The same for a sum by NCCL with wrong words.
 pub fn wrongly(mut shown: Shown) -> Shown {
     if let Shown::NcclSum { wrong_words, .. } = &mut shown {
         *wrong_words = 3;

@@ -1,4 +1,4 @@
-//! How quickly all nodes of a gang sum together, and who is to blame where they do not.
+//! How fast all nodes of a gang sum together, and which nodes are to blame where they do not.
 
 use market::attestation::{FindingCode, Outcome, Verdict, Weight};
 use market::verification::{Measure, Shown};
@@ -7,7 +7,7 @@ use verifier::gang::Gang;
 use crate::gang::found;
 use crate::gang_players::*;
 
-/// A gang of three whose repeats of the sum take so long.
+/// A gang of three whose repeats of the sum take this long.
 fn summed(repeats_us: &[u64]) -> (Verdict, Gang) {
     let mut played = Played::new(3);
     let verdict = played.play(|_, measure| match measure {
@@ -33,7 +33,7 @@ fn sums_that_are_said_to_take_longer_than_their_round_fail() {
         let mut played = Played::new(3);
         assert_eq!(played.play(untrue), Verdict::Fail, "{us}");
         let sum = found(&played.gang, FindingCode::NetworkAllReduce);
-        let said = "node 1 (10.0.0.2) could not sum: it tells of sums that took longer than their whole round may.";
+        let said = "node 1 (10.0.0.2) could not sum: it reports sums that took longer than their whole round may.";
         assert_eq!(sum.note, said);
         assert_eq!(of_node(&played.gang, 0, sum.code), Outcome::Noted);
     }
@@ -66,8 +66,8 @@ fn a_sum_that_hardly_goes_on_fails_with_the_slowest_link_named() {
     assert_eq!(found(&summed(&repeats).1, code).outcome, Outcome::Met);
 }
 
-/// How the sum of so many nodes came out for each, whose links carry so much and whose node 1 tells of other times
-/// than the others, and whether it is blamed alone.
+/// The outcome of the sum for each of this many nodes, whose links carry this rate and whose node 1 reports
+/// other times than the others, and whether node 1 alone is blamed.
 fn slow_sums(nodes: u8, mb_per_s: u64, of_node_1: u64, of_others: u64) -> (bool, Vec<Outcome>) {
     let code = FindingCode::NetworkAllReduce;
     let mut played = Played::new(nodes);
@@ -93,7 +93,7 @@ fn slow_sums(nodes: u8, mb_per_s: u64, of_node_1: u64, of_others: u64) -> (bool,
 fn who_alone_tells_of_slow_sums_fails_alone() {
     let only_node_1 = vec![Outcome::Noted, Outcome::Failed, Outcome::Noted];
     let all = vec![Outcome::Failed; 3];
-    // At 10 GB/s three nodes are to sum in 7.2 s.
+    // At 10 GB/s three nodes must sum in 7.2 s.
     assert_eq!(
         slow_sums(3, 10_000, 8_000_001, 4_000_000),
         (true, only_node_1.clone())
@@ -102,18 +102,18 @@ fn who_alone_tells_of_slow_sums_fails_alone() {
         slow_sums(3, 10_000, 8_000_000, 4_000_000),
         (false, all.clone())
     );
-    // Who alone says that all is quick makes nobody slow.
+    // A node that alone reports fast sums makes no other slow.
     assert_eq!(
         slow_sums(3, 10_000, 20_000, 8_000_000),
         (false, all.clone())
     );
-    // At 20 GB/s in half of that: where the others are too slow as well, none is so alone.
+    // At 20 GB/s in half of that: where the others are too slow as well, no node is slow alone.
     assert_eq!(
         slow_sums(3, 20_000, 8_000_001, 3_500_000),
         (true, only_node_1)
     );
     assert_eq!(slow_sums(3, 20_000, 8_000_001, 4_000_000), (false, all));
-    // Of two either may be it. They are to sum in 5.4 s.
+    // With two nodes either may be the slow one. They must sum in 5.4 s.
     assert_eq!(
         slow_sums(2, 10_000, 8_000_000, 20_000),
         (false, vec![Outcome::Failed; 2])
@@ -136,7 +136,7 @@ fn a_sum_that_now_and_then_takes_far_longer_is_told_and_decides_nothing() {
     assert_eq!(outcome_of(20_000), (Outcome::Met, Some(1_000)));
     assert_eq!(outcome_of(60_000), (Outcome::Met, Some(3_000)));
     assert_eq!(outcome_of(60_020), (Outcome::Warned, Some(3_001)));
-    // A gang that is not through has no times.
+    // An unfinished gang has no times.
     let early = Played::new(3).gang;
     assert_eq!(found(&early, code).outcome, Outcome::NotRun);
 }

@@ -14,15 +14,15 @@ use crate::machine::*;
 use crate::server::*;
 use crate::stage::*;
 
-/// What came out of a conversation over a socket.
+/// The result of a conversation over a socket.
 pub struct Heard {
     pub attestation: Attestation,
-    /// What the agent said, as it arrived.
+    /// The agent's messages, as they arrived.
     pub said: Vec<(Step, String)>,
     pub output: Output,
 }
 
-/// Lets the agent of a machine speak with a broker; `between` may change what passes.
+/// Connects the agent of a machine to a broker; `between` may change the messages.
 pub fn hear(
     machine: &Machine,
     prepare: impl FnOnce(&mut Command),
@@ -85,7 +85,7 @@ pub fn hear_patiently(
     }
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Way {
     ToBroker,

@@ -1,4 +1,4 @@
-//! Nodes that are what they should be.
+//! Nodes that match their lease.
 
 use std::time::Instant;
 
@@ -65,7 +65,7 @@ fn eight_gpus_at_the_sizes_of_the_demo_are_verified_in_a_few_seconds() {
     );
 }
 
-/// Passes messages on, and keeps when the report went out.
+/// Passes messages on, and records when the report was sent.
 struct Watched {
     broker: LocalBroker,
     reported: Option<DateTime<Utc>>,
@@ -84,7 +84,7 @@ impl Transport for Watched {
     }
 }
 
-/// Of what lies between the beginning and the report a node's clock would be ahead.
+/// A node's clock would be ahead by the time between the beginning and the report.
 #[test]
 fn a_machine_on_its_own_is_judged_by_the_time_at_which_it_reports() {
     let mut watched = Watched {
@@ -113,7 +113,8 @@ fn the_attestation_names_what_measured_and_by_what_it_was_judged() {
 
 #[test]
 fn a_document_of_before_it_named_what_measured_is_still_read() {
-    // Signed by what stood before 739c9c3 (27 November 2026), of a pretended node, with the key of these tests.
+    // Signed by the code before 739c9c3 (27 November 2026), for a simulated node, with the key of these
+    // tests.
     let jws = include_str!("../../fixtures/attestations/before-739c9c3.jws");
     let key = Signer::from_seed(&[77; 32]);
     let old = verify_attestation(jws, &key.public_key()).expect("valid");

@@ -1,4 +1,4 @@
-//! What stops a GPU in the middle does not hide what its driver has to say of it, and of the others.
+//! A GPU that stops midway does not hide the driver's reports on it, or on the others.
 
 use fake_driver::script::{Card, Fault};
 use market::attestation::{Attestation, FindingCode, Outcome, Remedy};
@@ -7,7 +7,7 @@ use market::verification::Level;
 use crate::machine::*;
 use crate::stage::*;
 
-/// What the agent finds on two H100s, of which this is done to the second.
+/// The agent's findings on two H100s with the second changed.
 fn found(change: impl FnOnce(&mut Card)) -> Attestation {
     Machine::new(&broken(change)).verify(&order(2, Level::Quick))
 }
@@ -36,7 +36,7 @@ fn f05_memory_that_throws_an_error_is_replaced_and_what_the_driver_said_of_it_is
     );
     let xid = note_of(&attestation, FindingCode::HealthXid);
     assert!(xid.contains("XID 48, 94"), "{xid}");
-    // Neither is anything of this that a second try would heal.
+    // Nor is any of this a fault that a second try would cure.
     let trouble = outcome_of(&attestation, FindingCode::AgentTrouble);
     assert_eq!(trouble, Outcome::Met);
 }
@@ -78,7 +78,7 @@ fn a_gpu_that_hangs_takes_nothing_from_what_is_heard_of_the_others() {
     let expected = [FindingCode::HealthXid, FindingCode::StepTimedOut];
     assert_eq!(failures(&attestation), expected, "{attestation:#?}");
     let ecc = note_of(&attestation, FindingCode::HealthEcc);
-    assert_eq!(ecc, "The driver does not tell of GPU 1.");
+    assert_eq!(ecc, "The driver does not report it for GPU 1.");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_gpu_that_hangs_and_was_not_heard_is_not_healthy_by_that() {
     assert_eq!(xid, "The errors of GPU 1 could not be heard.");
 }
 
-/// What the agent finds on two good H100s of a system that shows all that it looks for, and these lines
+/// The agent's findings on two good H100s of a system that shows all facts the agent reads, and these lines
 /// in the kernel's log.
 fn found_with_log(lines: &str) -> Attestation {
     let system = system_with_ports(2);

@@ -11,13 +11,13 @@ use verifier::order::expected_node;
 use crate::machine::*;
 use crate::stage::*;
 
-/// What is filled of each GPU, and so copied between them at once, where an order that is real copies 512 MiB.
+/// The fill of each GPU, and so the size of a copy between them, where a real order copies 512 MiB.
 const BYTES: u64 = 512 << 10;
 const STANDS_FOR: f64 = 1_024.0;
 /// How long links and the sums over them may take at level `standard`. Units: milliseconds.
 const MOST_MS: f64 = 20_000.0;
 
-/// Eight cards on a board without any link between them, which reach each other at so many GB/s.
+/// Eight cards on a board without any link between them, which reach each other at this many GB/s.
 fn over_the_bus(gb_per_s: f64) -> Script {
     let card = |number| Card {
         name: "NVIDIA L40S".to_owned(),
@@ -50,7 +50,7 @@ fn order_of_eight() -> VerificationOrder {
     order
 }
 
-/// The clocks of the one process that used all cards, where the vendor's library is not there. Units:
+/// The clocks of the one process that used all cards, where the vendor's library is missing. Units:
 /// milliseconds.
 fn of_the_links(machine: &Machine) -> BTreeMap<usize, f64> {
     let mut all = machine.clocks_of_each_process_ms();
@@ -73,7 +73,7 @@ fn f04_eight_gpus_over_the_bus_have_every_pair_measured_in_time_and_a_slow_one_i
     assert_eq!(pairs.samples.len(), 56);
     let named = "GPU 2 to GPU 6 is the slowest pair";
     assert!(pairs.note.starts_with(named), "{pairs:?}");
-    // One pair after the other: all of it in 26 seconds, were there no limit.
+    // One pair after the other: all pairs would take 26 seconds without a limit.
     let took_ms: f64 = of_the_links(&machine).values().sum();
     assert!(took_ms > 1_000.0, "{took_ms} ms are too few to be true");
     assert!(took_ms < MOST_MS / 2.0, "{took_ms} ms");
@@ -94,7 +94,7 @@ fn f04_eight_gpus_that_reach_each_other_over_the_bus_have_time_for_the_sums() {
     for (gpu, ms) in of_the_links(&machine) {
         assert!(ms < MOST_MS / 2.0, "GPU {gpu}: {ms} ms");
     }
-    // Who adds wrongly is found as well.
+    // A GPU that adds wrongly is found as well.
     script.gpus[3].fault = Fault::AddsWrongly;
     let wrong = Machine::new(&script).verify(&order);
     assert_eq!(failures(&wrong), [FindingCode::AllReduce]);

@@ -38,7 +38,7 @@ impl Machine {
         machine
     }
 
-    /// Puts a library of the vendor there.
+    /// Installs a library of the vendor.
     pub fn install(&self, name: &str) {
         std::os::unix::fs::symlink(fake_library(), self.path(name)).expect("a link");
     }
@@ -47,12 +47,12 @@ impl Machine {
         self.folder.path().join(name)
     }
 
-    /// How long each of its GPUs has worked by their own clocks, in whatever process. Units: milliseconds.
+    /// How long each of its GPUs has worked by their own clocks, over all processes. Units: milliseconds.
     pub fn clocks_ms(&self) -> BTreeMap<usize, f64> {
         clocks_in(self.folder.path())
     }
 
-    /// As [`Self::clocks_ms`], by each process on its own.
+    /// As [`Self::clocks_ms`], for each process separately.
     pub fn clocks_of_each_process_ms(&self) -> Vec<BTreeMap<usize, f64>> {
         each_process_in(self.folder.path())
     }
@@ -78,13 +78,13 @@ impl Machine {
         output_of(command)
     }
 
-    /// Runs the agent on its own and gives what came out.
+    /// Runs the agent on its own and gives the result.
     pub fn verify(&self, order: &VerificationOrder) -> Attestation {
         attestation(&self.run(order, &["--json"]))
     }
 }
 
-/// As [`Machine::clocks_ms`], of the machine with this folder.
+/// As [`Machine::clocks_ms`], for the machine with this folder.
 pub fn clocks_in(folder: &Path) -> BTreeMap<usize, f64> {
     let mut worked = BTreeMap::new();
     for (gpu, ms) in each_process_in(folder).into_iter().flatten() {
@@ -99,7 +99,7 @@ fn each_process_in(folder: &Path) -> Vec<BTreeMap<usize, f64>> {
         .into_iter()
         .flatten()
         .map(|file| file.expect("a file"));
-    // One that is written just now has another name.
+    // A file that is being written has another name.
     let written = paths.map(|file| file.path());
     written
         .filter(|path| path.extension().is_none())
@@ -125,9 +125,9 @@ pub fn agent(libraries: Option<&Path>) -> Command {
     command
 }
 
-/// How long a product of a real order's chain takes an H200, which has the processor of an H100, at the most: it was
-/// through the whole step with 247 of them in 4.0 s, of which half a second went to start. With its tree each takes 16
-/// (`docs/calibration.md`). Units: milliseconds.
+/// The most that a product of a real order's chain takes on an H200, which has the processor of an H100: it
+/// finished the whole step with 247 of them in 4.0 s, of which half a second was start-up. With its tree each
+/// takes 16 (`docs/calibration.md`). Units: milliseconds.
 pub const PRODUCT_MS: f64 = 14.2;
 
 pub fn order(gpus: u32, level: Level) -> VerificationOrder {
@@ -149,7 +149,7 @@ pub fn broken(change: impl FnOnce(&mut Card)) -> Script {
     script
 }
 
-/// A system's files, as the agent reads them: so many ports of 400 Gb/s each.
+/// A system's files, as the agent reads them: this many ports of 400 Gb/s each.
 pub fn system_with_ports(ports: u32) -> TempDir {
     let root = tempfile::tempdir().expect("a folder");
     for port in 0..ports {

@@ -1,4 +1,4 @@
-//! The whole conversation: honest nodes, faulty nodes, liars, and what must never pass.
+//! The whole conversation: honest nodes, faulty nodes, liars, and nodes that must never pass.
 
 #![forbid(unsafe_code)]
 

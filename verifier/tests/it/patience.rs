@@ -1,4 +1,4 @@
-//! The time that the broker takes is none of the node's.
+//! The broker's own time does not count as the node's.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const TAKES: Duration = Duration::from_millis(300);
 
 struct SlowBroker {
     inner: LocalBroker,
-    /// When the order went out.
+    /// When the order was sent.
     ordered: Option<Instant>,
 }
 
@@ -36,7 +36,7 @@ impl Transport for SlowBroker {
     }
 }
 
-/// A GPU that notes until when it was told that it may work.
+/// A GPU that records the deadlines it gets.
 struct Told {
     inner: Box<dyn Device>,
     deadlines: Arc<Mutex<Vec<Instant>>>,
@@ -94,7 +94,7 @@ fn what_a_slow_broker_takes_to_answer_is_not_taken_from_the_time_of_the_rates() 
     let whole = Duration::from_mins(5);
     let deadlines = &mut opening.order.deadlines;
     deadlines.whole_ms = whole.as_millis() as u64;
-    // So that what is left of all steps together is the limit.
+    // So that the time left for all steps together is the limit.
     deadlines.report_ms = 2 * deadlines.whole_ms;
     let told: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let mut node = description(1).node();
@@ -109,10 +109,11 @@ fn what_a_slow_broker_takes_to_answer_is_not_taken_from_the_time_of_the_rates() 
     };
     talk(&mut node, &mut broker).expect("a conversation");
     let ordered = broker.ordered.expect("an order");
-    // The first look and each of the five steps with work begin with one, and before the last blocks are opened.
+    // The first inspection and each of the five steps with work begin with one, and another comes before the
+    // last blocks are opened.
     let report = told.lock().expect("sound")[6];
     let may_work = report - ordered;
-    // A little of a long step is kept back.
+    // A little of a long step is reserved.
     let alone = whole - Duration::from_secs(5);
     // Roots, fill, memory and openings were answered before.
     assert!(may_work >= alone + 4 * TAKES, "{may_work:?}");
@@ -125,7 +126,7 @@ fn what_a_machine_takes_to_judge_itself_is_none_of_its_time() {
         let clock = Arc::clone(&clock);
         move || *clock.lock().expect("sound")
     };
-    // What is drawn for an answer stands for what is computed for it.
+    // The words drawn for an answer measure the computation for it.
     let draws = move || {
         *clock.lock().expect("sound") += Duration::from_hours(1);
         [7; 32]

@@ -1,4 +1,4 @@
-//! The order of steps: what is repeated, late, missing, malformed or by someone else.
+//! The order of steps: repeated, late, missing or malformed messages, and those from someone else.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Recording {
         Self::of_a_node_with(2)
     }
 
-    /// A node with so many GPUs where two are leased.
+    /// A node with this many GPUs where two are leased.
     fn of_a_node_with(gpus: u32) -> Self {
         let broker = broker(opening(2, Level::Quick, Mode::Simulation), 1);
         let mut recording = Self {
@@ -65,8 +65,7 @@ impl Recording {
     }
 }
 
-/// Sends a recorded message of a step to a session; gives the answer as JSON, and whether it was
-/// a repeated one.
+/// Sends a recorded message of a step to a session; gives the answer as JSON, and whether it was a repeat.
 fn send(
     recording: &Recording,
     session: &Session,
@@ -197,7 +196,7 @@ fn lists_of_another_length_are_refused() {
     assert!(matches!(refused, Err(StepError::Malformed(_))));
 }
 
-/// So many host keys of some length.
+/// This many host keys of some length.
 fn keys(count: usize) -> Vec<String> {
     vec![format!("ssh-rsa {}", "A".repeat(2_000)); count]
 }
@@ -215,17 +214,17 @@ fn text_that_could_harm_a_terminal_and_absurd_inventories_are_refused() {
     assert!(taken(|roots| roots.inventory.ssh_host_keys = keys(4)).is_ok());
     let absurd: [fn(&mut Roots); 7] = [
         |roots| roots.inventory.gpus[0].name = "H100\u{1b}[2J".to_owned(),
-        // They look like others and are not.
+        // They look like others but differ.
         |roots| roots.inventory.gpus[0].uuid.push('\u{3164}'),
         |roots| roots.inventory.gpus[0].uuid = "GPU-\u{410}".to_owned(),
-        // What notes quote ends there.
+        // A quotation in notes ends there.
         |roots| roots.inventory.gpus[0].name = "H100` is good. `".to_owned(),
         |roots| roots.inventory.driver.push('\n'),
         |roots| {
             roots.inventory.gpus = vec![roots.inventory.gpus[0].clone(); 65];
             roots.gpus = vec![roots.gpus[0].clone(); 65];
         },
-        // Each is short enough, and a document with all of them is kept.
+        // Each is short enough, but all of them are kept in one document.
         |roots| roots.inventory.ssh_host_keys = keys(5),
     ];
     for (case, change) in absurd.into_iter().enumerate() {
@@ -431,7 +430,7 @@ fn what_a_report_shows_is_known_before_anything_is_recomputed_or_judged() {
         (shown.attestation(), shown.awaited()),
         (None, Some(Step::Report))
     );
-    // What no report can be is refused before anything is read for it.
+    // A text that cannot be a report is refused before anything is computed for it.
     let mut short: ReportSubmission = recording.body(Step::Report);
     short.blocks.pop();
     let refused = before.reported(&short);

@@ -1,4 +1,4 @@
-//! The agent on a node in use: little is done, and nothing that whoever uses it would notice.
+//! The agent on a node in use: it does little, and nothing that the node's user would notice.
 
 use market::attestation::{FindingCode, Outcome, Verdict};
 use market::verification::{Digest, GpuClaim, GpuFacts, Level, Word64};
@@ -9,10 +9,10 @@ use verifier::order::{Mode, order_for_recheck};
 
 use crate::stage::*;
 
-/// A GPU that somebody else uses: all but a little of its memory is theirs.
+/// A GPU in use by somebody else: all but a little of its memory is theirs.
 struct InUse(Box<dyn Device>);
 
-/// What is left of the memory. Units: bytes.
+/// The memory left. Units: bytes.
 const LEFT: u64 = 4 << 20;
 
 impl Device for InUse {
@@ -83,7 +83,7 @@ fn a_recheck_does_little_beside_the_work_of_others() {
     talk(&mut node, &mut broker).expect("a conversation");
     let result = broker.attestation().expect("a result");
     assert!(result.recheck);
-    // Nobody pinned the GPUs of a broker in a test; all else was done.
+    // The broker of this test pinned no GPUs; all else was done.
     assert_eq!(result.verdict, Verdict::Inconclusive);
     let undone: Vec<_> = (result.findings.iter())
         .filter(|found| !matches!(found.outcome, Outcome::Met | Outcome::Noted))

@@ -1,7 +1,7 @@
-//! Raw reports of calibrations on real cards (`fixtures/calibration`), held against the vectors to which the
-//! reference is held too, and against their pages.
+//! Raw reports of calibrations on real cards (`fixtures/calibration`), compared with the vectors of the
+//! reference, and with their pages.
 //!
-//! `UPDATE_DOCS=1 cargo test -p verifier --test it recorded` makes the pages in `docs/calibration.md` anew.
+//! `UPDATE_DOCS=1 cargo test -p verifier --test it recorded` rewrites the pages in `docs/calibration.md`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use verifier::vectors::{Vector, all};
 use crate::calibration::{LEAST, one, run};
 use crate::machine::Machine;
 
-/// What each vector must come to, by the name under which it is reported.
+/// The right result of each vector, by the name under which it is reported.
 fn wanted() -> BTreeMap<String, Word64> {
     let played = all().flat_map(|vector| match vector {
         Vector::Product(product) => vec![product.played(String::new(), None)],
@@ -32,8 +32,8 @@ fn wanted() -> BTreeMap<String, Word64> {
     played.map(|played| (played.name, played.wanted)).collect()
 }
 
-/// Replays a report: how many of its results are those of the vectors as they are now, or the first one that
-/// is not. Vectors that were changed since tell nothing.
+/// Replays a report: how many of its results match the current vectors, or the first one that does not.
+/// Vectors that have changed since are skipped.
 fn replayed(report: &Calibration) -> Result<usize, String> {
     let wanted = wanted();
     let mut same = 0;
@@ -58,7 +58,7 @@ pub fn replay_file(file: &Path) -> Result<usize, String> {
     replayed(&serde_json::from_str(&text).expect("a raw report"))
 }
 
-/// The files of what is recorded.
+/// The files of the recordings.
 fn recorded() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/calibration");
     let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -72,8 +72,8 @@ fn recorded() -> Vec<PathBuf> {
     files
 }
 
-/// As `record-calibration.sh` puts a page into `docs/calibration.md`, with the headings two levels lower, behind
-/// the head that it has there.
+/// A page as `record-calibration.sh` puts it into `docs/calibration.md`: its headings two levels lower,
+/// behind its head there.
 fn below(head: &str, page: &str) -> String {
     let (_, text) = page.split_once('\n').expect("a head");
     let lines = text.lines().map(|line| match line.starts_with('#') {

@@ -1,6 +1,6 @@
-//! The adversary: drivers, agents and hosts that lie, as the unmodified agent meets them on the fake
-//! driver or as somebody in between changes what it says. The broker on the other side of the socket
-//! must refuse each lie, and for the reason that the page names.
+//! The adversary: drivers, agents and hosts that lie. The fake driver presents them to the unmodified agent,
+//! or a proxy changes the agent's messages. The broker on the other side of the socket must refuse each lie,
+//! and for the reason that the page names.
 //!
 //! `UPDATE_DOCS=1 cargo test -p verifier --test it red_team` rewrites the table of lies in
 //! `docs/verification-threats.md`.
@@ -40,7 +40,7 @@ fn good() -> Script {
     broken(|_| {})
 }
 
-/// Holds what came out against the table, and that the agent was told.
+/// Compares the result with the table, and checks that the agent got the verdict.
 #[track_caller]
 fn assert_refused(test: &str, heard: &Heard) {
     let attestation = &heard.attestation;
@@ -86,7 +86,7 @@ fn fewer_gpus_than_sold_are_refused() {
     refused("fewer_gpus_than_sold_are_refused", &script);
 }
 
-/// A real order's chain of products with its deadline, their size apart.
+/// A real order's chain of products with its deadline, except for their size.
 fn real_chain(gpus: u32, level: Level) -> Opening {
     let mut opening = scene(gpus);
     let real = order_for(opening.order.expected.clone(), 0, level, Mode::Real);
@@ -96,7 +96,7 @@ fn real_chain(gpus: u32, level: Level) -> Opening {
     opening
 }
 
-/// What comes of a node of which each chip is shown as so many GPUs, by the clocks of those.
+/// The result of a node of which each chip poses as this many GPUs, by the clocks of those.
 fn taking_turns(opening: &Opening, shown_as: u32) -> Heard {
     let card = |number: u32| Card {
         product_ms: PRODUCT_MS,
@@ -136,7 +136,7 @@ fn memory_that_is_not_there_is_refused() {
     refused("memory_that_is_not_there_is_refused", &script);
 }
 
-/// A broker whose clock is that of the machine's GPUs: of each step that of the one which took longest.
+/// A broker whose clock is that of the machine's GPUs: in each step that of the slowest one.
 fn by_the_clocks_of(machine: &Machine, opening: Opening) -> LocalBroker {
     let folder = machine.folder.path().to_owned();
     let mut before = BTreeMap::new();
@@ -156,7 +156,7 @@ fn memory_that_is_made_anew_when_asked_for_is_refused() {
     let mut opening = scene(2);
     opening.order.memory.passes = vec![Pattern::Slow];
     let card = 80_u64 << 30;
-    // What is reckoned with of an H100: reading, and hashing with the tree.
+    // The rates assumed for an H100: reading, and hashing with the tree.
     let (read, proof) = (2_790_000_000_000, 400_000_000_000);
     opening.order.deadlines.memory_ms =
         memory_ms(opening.order.expected.gpu, card, read, Some(proof));
@@ -262,7 +262,7 @@ fn a_replayed_report_is_refused() {
     assert_refused("a_replayed_report_is_refused", &heard);
 }
 
-/// A broker whose clock shows so much more than its deadline at a step.
+/// A broker whose clock exceeds its deadline by this much at a step.
 fn late_at(late: Step) -> LocalBroker {
     let opening = scene(2);
     let allowed = opening.order.deadlines.openings_ms;
@@ -336,7 +336,7 @@ fn an_agent_that_relays_work_is_refused_when_the_way_takes_time() {
     let opening = scene(2);
     let far = Duration::from_secs(60);
     let broker = broker_with_clock(opening, 1, move |step| match step {
-        // The first answer needs nobody's work.
+        // The first answer needs no work.
         Step::Commit => Duration::from_millis(7),
         _ => far + Duration::from_millis(7),
     });

@@ -1,7 +1,7 @@
 //! A thousand good and a thousand broken nodes, drawn from seeds, before the rules.
 //!
 //! `UPDATE_DOCS=1 cargo test -p verifier --test it seeded` rewrites the table by class of failure in
-//! `docs/verification-checks.md`; without it the table is compared with what the rules make of the nodes.
+//! `docs/verification-checks.md`; without it the table is compared with the rules' judgement of the nodes.
 
 mod broken;
 mod classes;
@@ -25,7 +25,7 @@ use node::Seeded;
 
 const NODES: u32 = 1_000;
 
-/// What is found of a node alone and then, where it passes, together with the others of its gang.
+/// The findings on a node alone and then, where it passes, together with the others of its gang.
 fn judged(node: &Seeded, level: Level) -> (Vec<Finding>, Verdict) {
     let mut findings = rules::findings(&node.evidence, &node.order_at(level), false);
     let alone = rules::verdict(&findings);
@@ -37,7 +37,7 @@ fn judged(node: &Seeded, level: Level) -> (Vec<Finding>, Verdict) {
     (findings, verdict)
 }
 
-/// What became of the nodes of one class.
+/// The results for the nodes of one class.
 #[derive(Default)]
 struct Tally {
     nodes: u32,
@@ -51,7 +51,7 @@ struct Tally {
 #[derive(Debug)]
 struct Missed {
     what: String,
-    /// Why nothing that an agent measures tells it, where that is so.
+    /// Why no measurement of an agent shows it, where none does.
     unseen: Option<&'static str>,
 }
 
@@ -92,11 +92,11 @@ fn broken_tallies() -> Vec<Tally> {
     tallies
 }
 
-/// The kernels by which pretended calibrations go.
+/// The kernels of simulated calibrations.
 const KERNELS: Digest = Digest([7; 32]);
 
-/// Floors as they would be once every card was calibrated: 0.93 of what the model of good cards
-/// shows of memory, 0.92 of products.
+/// Floors as they would be if every card were calibrated: 0.93 of the memory rates in the model of good
+/// cards, 0.92 of those of products.
 fn calibrated() -> Floors {
     let mut table = String::from(
         "version,gpu,metric,kernel,expected,floor_permille,floor_of,calibration,source\n",
@@ -120,7 +120,7 @@ fn calibrated() -> Floors {
     Floors::read(&table).expect("a table of floors")
 }
 
-/// How many of so many nodes, all of whose GPUs are slower by a factor, do not pass by these floors.
+/// How many of this many nodes, all of whose GPUs are slower by a factor, do not pass by these floors.
 fn slow_caught(percent: u32, nodes: u32, floors: &Floors) -> u32 {
     let caught = |number: &u32| {
         let mut node = Seeded::good(*number);
@@ -133,7 +133,7 @@ fn slow_caught(percent: u32, nodes: u32, floors: &Floors) -> u32 {
     (0..nodes).filter(caught).count() as u32
 }
 
-/// What the floors alone find where no sibling, no counter and no limit tells.
+/// The faults that only the floors find, where no sibling, counter or limit shows them.
 fn slow_table() -> String {
     const SLOW_NODES: u32 = 200;
     let mut text = String::from(
@@ -152,7 +152,7 @@ fn slow_table() -> String {
     text
 }
 
-/// How many of so many gangs do not pass, of which one port of one node carries this share of its rate.
+/// How many of this many gangs do not pass, where one port of one node carries this share of its rate.
 fn slow_ports_caught(percent: u32, gangs: usize) -> usize {
     let of_gangs = (0..)
         .map(Seeded::good)
@@ -169,7 +169,7 @@ fn slow_ports_caught(percent: u32, gangs: usize) -> usize {
         .count()
 }
 
-/// What the nodes of a gang tell of a port that its node alone does not.
+/// A port's faults that the nodes of a gang show and its node alone does not.
 fn port_table() -> String {
     const GANGS: usize = 100;
     let mut text =
@@ -265,7 +265,7 @@ fn table() -> String {
     text
 }
 
-/// The verdicts on good nodes, with what was held against them.
+/// The verdicts on good nodes, with the findings that counted against them.
 fn good_verdicts() -> Vec<(Verdict, Vec<Finding>)> {
     let of = |number| {
         let node = Seeded::good(number);
@@ -289,7 +289,7 @@ fn of_a_thousand_good_nodes_at_most_five_are_rejected() {
     );
 }
 
-/// Why those that are missed are, is in `docs/verification-checks.md`.
+/// The reasons for missed nodes are in `docs/verification-checks.md`.
 #[test]
 fn of_a_thousand_broken_nodes_at_least_990_are_caught() {
     let missed: Vec<Missed> = broken_tallies()
@@ -301,7 +301,8 @@ fn of_a_thousand_broken_nodes_at_least_990_are_caught() {
     assert!(told.is_empty(), "{told:#?}");
 }
 
-/// As far as anything measured tells it: a class that only checks of other classes see would have no check of its own.
+/// As far as any measurement shows it: a class that only checks of other classes detect would have no check
+/// of its own.
 #[test]
 fn every_class_is_seen_by_its_own_checks() {
     for (class, tally) in CLASSES.iter().zip(broken_tallies()) {

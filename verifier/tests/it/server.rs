@@ -1,4 +1,4 @@
-//! A small server on loopback that speaks as the broker does.
+//! A small server on loopback with the broker's protocol.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::eventually::{PATIENCE, given_up};
 /// The token of every conversation.
 pub const TOKEN: &str = "vt_0123456789abcdef";
 
-/// One request, as far as tests look at it.
+/// One request, as far as tests read it.
 pub struct Request {
     pub line: String,
     pub authorization: String,
@@ -52,7 +52,7 @@ fn read_request(stream: &TcpStream) -> Request {
     }
 }
 
-/// A server that takes so many requests and ends then.
+/// A server that accepts this many requests and then ends.
 pub struct Serving(Receiver<()>);
 
 impl Serving {
@@ -86,7 +86,7 @@ pub fn serve(
             )
             .expect("written");
         }
-        // Nobody may wait for it.
+        // The receiver may have given up waiting.
         let _ = sender.send(());
     });
     (url, Serving(ends))

@@ -1,4 +1,4 @@
-//! What the scenes share: a node, an order, a broker in memory.
+//! Shared parts of the scenes: a node, an order, a broker in memory.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub fn opening(gpus: u32, level: Level, mode: Mode) -> Opening {
     order.memory.pattern_bytes = 64 * 1_024;
     order.memory.block_bytes = 1_024;
     order.gemm.n = 24;
-    // A whole row of what tensor units take at once, so that none of their work is on nothing.
+    // A whole row of the tensor units' tile, so that none of their work is padding.
     order.gemm.k = 128;
     order.gemm.links = 3;
     let lease_id = LeaseId::from_uuid(Uuid::from_u128(0x22));
@@ -88,7 +88,7 @@ pub fn talk(node: &mut Node, transport: &mut dyn Transport) -> Result<AgentOutco
     converse(node, verification_id(), &signer(), transport)
 }
 
-/// Lets a node of two GPUs speak with a broker that expects two, and gives what came out.
+/// Connects a node of two GPUs to a broker that expects two, and gives the result.
 pub fn verify(node: &mut Node) -> Attestation {
     let mut broker = broker(opening(2, Level::Quick, Mode::Simulation), 1);
     talk(node, &mut broker).expect("a conversation");
@@ -105,7 +105,7 @@ pub fn outcome_of(attestation: &Attestation, code: FindingCode) -> Outcome {
         .outcome
 }
 
-/// What the finding of a code says.
+/// The note of the finding with a code.
 pub fn note_of(attestation: &Attestation, code: FindingCode) -> &str {
     let mut findings = attestation.findings.iter();
     let found = findings.find(|found| found.code == code);

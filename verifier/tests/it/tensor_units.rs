@@ -10,7 +10,7 @@ use verifier::vectors::products;
 use crate::machine::*;
 use crate::stage::*;
 
-/// What the agent finds on so many H100s, of which the second of several, or the one, has this fault.
+/// The agent's findings on this many H100s, with this fault in the second of several, or in the only one.
 fn verified(gpus: u32, fault: Fault) -> Attestation {
     let mut script = Script {
         gpus: (0..gpus).map(Card::h100).collect(),
@@ -40,7 +40,7 @@ fn f12_of_two_gpus_whose_tensor_units_differ_none_is_named_and_the_node_fails() 
     assert!(note.starts_with("The GPUs made different 16-bit"), "{note}");
 }
 
-// What tensor units make of integers is to be settled on real cards before it decides anything.
+// How tensor units compute integers must first be learnt on real cards before it decides anything.
 #[test]
 fn f12_a_tensor_unit_alone_that_flips_the_same_bit_each_time_is_told() {
     let good = verified(1, Fault::None);

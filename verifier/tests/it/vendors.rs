@@ -1,4 +1,5 @@
-//! Machines with GPUs of a vendor that no agent drives: what that is called, and who is at fault for it.
+//! Machines with GPUs of a vendor that the agent does not support: the trouble's name, and who is at fault
+//! for it.
 
 use fake_driver::script::Script;
 use market::attestation::{FindingCode, Outcome, Verdict};
@@ -12,7 +13,7 @@ use crate::hearing::*;
 use crate::machine::*;
 use crate::stage::*;
 
-/// A machine without a driver of NVIDIA, and the root of its files, where AMD's driver shows itself.
+/// A machine without NVIDIA's driver, and the root of its files, where AMD's driver is visible.
 fn amd_machine() -> (Machine, TempDir) {
     let machine = Machine::new(&Script::default());
     for library in ["libcuda.so.1", "libnvidia-ml.so.1"] {
@@ -24,7 +25,7 @@ fn amd_machine() -> (Machine, TempDir) {
     (machine, root)
 }
 
-/// What a broker makes of it that leased eight of a GPU.
+/// The result for a broker that leased eight of a GPU.
 fn heard_of(leased: &str) -> Heard {
     let (machine, root) = amd_machine();
     let mut opening = opening(8, Level::Quick, Mode::Simulation);

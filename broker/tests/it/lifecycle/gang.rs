@@ -266,7 +266,7 @@ async fn a_node_that_never_comes_ends_the_measuring_as_timed_out_on_whichever_re
         let last = documents.last().expect("a document");
         assert_eq!((last.node_index, last.verdict), (1, Verdict::Fail));
         let note = &last.findings.last().expect("a finding").note;
-        assert!(note.contains("did not come to be measured"), "{note}");
+        assert!(note.contains("was not ready in time"), "{note}");
         scene.work().await;
         let fell = scene.leases(id).await.remove(0);
         assert_eq!(fell.fall_reason, Some(LeaseEvent::Failed));

@@ -56,8 +56,8 @@ const fn at(link: u32, row: u32) -> ChosenRow {
     ChosenRow { link, row }
 }
 
-/// A chain as its agent computes it, where `change` is what becomes of each product, and `commit` of its root
-/// before the next one follows from it.
+/// A chain as its agent computes it; `change` alters each product, and `commit` its root before the next one
+/// follows from it.
 fn answer(
     chain: &Chain,
     chosen: &[ChosenRow],
@@ -127,7 +127,7 @@ proptest! {
         let chain = Chain::derive(&NONCE, gpu, &work(n, k));
         let chosen = [at(link, drawn.0 % n)];
         let good = honest(&chain, &chosen);
-        // The vector is that of the first GPU whichever this is.
+        // The vector is that of the first GPU, for any GPU here.
         prop_assert_eq!(check(&chain, &good, &chosen), Ok(()));
 
         let (row, column) = (drawn.1 % n, drawn.0 % n);
@@ -141,7 +141,7 @@ proptest! {
         let expected = match (row == chosen[0].row, link) {
             (true, _) => Err(WrongProduct::Entry { at: chosen[0], column }),
             (false, 0) => Err(WrongProduct::Row(row)),
-            // Of the others the broker sees the opened rows.
+            // Of the others the broker sees only the opened rows.
             (false, _) => Ok(()),
         };
         prop_assert_eq!(caught, expected);
@@ -166,7 +166,7 @@ fn what_follows_a_wrong_product_is_another_chain() {
     assert_eq!(right, [right[0]; 3], "all have the same B");
 }
 
-/// One who makes roots up as he goes computes nothing but what is asked for afterwards.
+/// An agent that invents roots computes only the rows requested later.
 #[test]
 fn a_product_that_was_made_up_before_the_choice_is_not_in_its_tree() {
     let chain = Chain::derive(&NONCE, 0, &work(5, 3));
@@ -177,9 +177,9 @@ fn a_product_that_was_made_up_before_the_choice_is_not_in_its_tree() {
     };
     let not_committed = Err(WrongProduct::NotCommitted(chosen[0]));
     assert_eq!(check(&chain, &made_up(1), &chosen), not_committed);
-    // What is computed rightly from a root that was made up is right: the made-up product itself is not.
+    // A product computed rightly from an invented root is right: the invented product itself is not.
     assert_eq!(check(&chain, &made_up(0), &chosen), Ok(()));
-    // Neither is a right product the right one where it follows from another root than is committed.
+    // Nor is a right product accepted where it follows from another root than the committed one.
     let mut other = honest(&chain, &chosen);
     let before = other.rows[0].before.as_mut().expect("a product before");
     before.root = Digest([9; 32]);
@@ -188,8 +188,8 @@ fn a_product_that_was_made_up_before_the_choice_is_not_in_its_tree() {
     assert_eq!(check(&chain, &other, &chosen), not_committed);
 }
 
-/// Of a row that was made up, the agent knows by then by which vector it is multiplied, and can have it any
-/// checksum: here the vector tells nothing at all, and the row leads to the root that was committed.
+/// For an invented row, the agent already knows the vector by which it is multiplied, and can give it any
+/// checksum. Here the vector shows nothing, and the row leads to the committed root.
 #[test]
 fn a_row_that_was_made_to_fit_is_held_against_the_true_one() {
     let chain = Chain::derive(&NONCE, 0, &work(5, 3));

@@ -1,7 +1,7 @@
-//! What the GPUs of all nodes showed when they summed up by NCCL.
+//! The judgement of the sum by NCCL over the GPUs of all nodes.
 //!
-//! A wrong word fails the gang. All else is tried out: what a good fabric shows of its rate by whichever
-//! way the library takes, and what keeps it on good nodes from joining them, is to be learnt first.
+//! A wrong word fails the gang. All else is tried out. Two things must be learnt first: the rate of a good
+//! fabric over any path the library takes, and the reasons for which good nodes fail to join.
 
 use market::attestation::{Finding, FindingCode, Outcome, Unit, Weight};
 
@@ -12,7 +12,7 @@ use crate::gang::{Gang, version_words};
 use crate::rules::{finding, number};
 
 const CODE: FindingCode = FindingCode::NetworkCollective;
-/// The most reasons that a finding tells.
+/// The most reasons in a finding.
 const MOST_REASONS: usize = 3;
 
 /// Whether all nodes summed by NCCL.
@@ -20,7 +20,7 @@ pub(super) fn is_summed(gang: &Gang) -> bool {
     Summed::of_all(gang).rate().is_some()
 }
 
-/// Nothing where no node has NCCL.
+/// None where no node has NCCL.
 pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     let apart = |note: String| Some(finding(CODE, Outcome::NotRun, note).into());
     let version = match gang.nccl() {
@@ -57,7 +57,7 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     };
     let rounds = gang.rounds();
     if gang.failed_before(rounds.first_of_nccl()) {
-        return apart("What was measured before failed: nothing was summed by NCCL.".to_owned());
+        return apart("An earlier measurement failed: nothing was summed by NCCL.".to_owned());
     }
     if gang.failed_before(rounds.of_nccl_sum() - 1) {
         let note = "Nodes that did not sum by NCCL in pairs (net.collective_pairs) were not asked to do so with \
@@ -67,8 +67,7 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     let summed = Summed::of_all(gang);
     if gang.would_mislead(&summed.meeting) {
         let note = format!(
-            "What {} would have the others find each other by does not lead to one of its own addresses: \
-             nothing was summed by NCCL.",
+            "The NCCL id of {} does not lead to one of its own addresses: nothing was summed by NCCL.",
             name(gang, 0)
         );
         return apart(note);
@@ -85,9 +84,9 @@ pub(super) fn collective(gang: &Gang) -> Option<Judged> {
     Some(tried_out.into())
 }
 
-/// Words that were wrong. What one GPU brings wrongly all have in their sums, and whoever did it may say
-/// that its own are right: nobody in particular is to blame, unless all but one of three or more nodes have
-/// the right sum, which none can have of what was brought wrongly.
+/// Wrong words. All nodes have one GPU's wrong contribution in their sums, and the node that made it may
+/// report a right sum. So nobody in particular is to blame, unless all but one of three or more nodes have
+/// the right sum, which is impossible with a wrong contribution.
 fn wrong(gang: &Gang, summed: &Summed) -> Option<Judged> {
     let all = summed.wrong_words().into_iter();
     let (right, wrong): (Vec<_>, Vec<_>) = all.partition(|(_, words)| *words == 0);
@@ -113,7 +112,7 @@ fn wrong(gang: &Gang, summed: &Summed) -> Option<Judged> {
     })
 }
 
-/// What kept nodes from summing.
+/// The reasons why nodes did not sum.
 fn failure(gang: &Gang, summed: &Summed) -> Option<Finding> {
     let reasons = summed.reasons();
     let told = reasons.iter().take(MOST_REASONS).map(|(why, nodes)| {
@@ -132,11 +131,11 @@ fn failure(gang: &Gang, summed: &Summed) -> Option<Finding> {
     (!told.is_empty()).then(|| finding(CODE, Outcome::Failed, note))
 }
 
-/// How fast they summed; nothing while nodes have not.
+/// The rate of their sum; none while nodes have not summed.
 fn rate(gang: &Gang, summed: &Summed, version: u32) -> Option<Finding> {
     let rate = summed.rate()?;
     let said = format!(
-        "By NCCL {}, over whichever way it took, {} GPUs of {} nodes sum up {} rightly at a bus rate of {} MB/s: \
+        "By NCCL {}, over its own choice of path, {} GPUs of {} nodes sum up {} rightly at a bus rate of {} MB/s: \
          at least {} MB/s between nodes for each GPU",
         version_words(version),
         summed.ranks(),

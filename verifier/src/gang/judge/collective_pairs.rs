@@ -1,7 +1,8 @@
-//! What the GPUs of every two nodes showed when they summed up by NCCL: over the fabric's own way, where the
-//! library takes that, the pair that is slow beside the others is named.
+//! The judgement of the sums by NCCL over the GPUs of every two nodes. It names a pair that is slow beside
+//! the others, over the fabric's own path where the library takes that.
 //!
-//! A wrong word fails both nodes of a pair, or the one that has such with several. All else is tried out.
+//! A wrong word fails both nodes of a pair, or the one with wrong words in several pairs. All else is tried
+//! out.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +16,11 @@ use crate::median;
 use crate::rules::{finding, number, share};
 
 const CODE: FindingCode = FindingCode::NetworkCollectivePairs;
-/// Share of the median below which a pair is slow. Units: percent. House rule: as of copies over TCP, until
+/// Share of the median below which a pair is slow. Units: percent. House rule: as for copies over TCP, until
 /// there are figures of good gangs.
 const SLOW_PERCENT: u64 = 50;
 
-/// Nothing where nothing is summed by NCCL, of which `net.collective` tells, and of two nodes, which are all.
+/// None where NCCL sums nothing, which `net.collective` reports, and for two nodes, which are one pair.
 pub(super) fn collective_pairs(gang: &Gang) -> Option<Judged> {
     let Library::Everywhere(version) = gang.nccl() else {
         return None;
@@ -29,7 +30,7 @@ pub(super) fn collective_pairs(gang: &Gang) -> Option<Judged> {
         return None;
     }
     if gang.failed_before(gang.rounds().first_of_nccl()) {
-        let note = "What was measured before failed: no pair summed by NCCL.";
+        let note = "An earlier measurement failed: no pair summed by NCCL.";
         return Some(finding(CODE, Outcome::NotRun, note).into());
     }
     if let Some(wrong) = wrong(gang, &pairs) {
@@ -46,7 +47,7 @@ pub(super) fn collective_pairs(gang: &Gang) -> Option<Judged> {
     })
 }
 
-/// The two nodes of a pair, as a sentence names them.
+/// The two nodes of a pair, named in a sentence.
 fn both(gang: &Gang, (a, b): (usize, usize)) -> String {
     format!("{} and {}", name(gang, a), name(gang, b))
 }
@@ -60,7 +61,7 @@ fn failed(note: String, pairs: &[(usize, usize)]) -> Judged {
     }
 }
 
-/// Pairs of which a node has words that were wrong.
+/// Pairs in which a node has wrong words.
 fn wrong(gang: &Gang, pairs: &[Summed]) -> Option<Judged> {
     let words = |pair: &Summed| {
         let of_nodes = pair.wrong_words().into_iter();
@@ -86,16 +87,16 @@ fn wrong(gang: &Gang, pairs: &[Summed]) -> Option<Judged> {
     })
 }
 
-/// Why a pair did not sum; nothing where it did, or was not asked.
+/// Why a pair did not sum; none where it did, or did not get the request.
 fn why(gang: &Gang, pair: &Summed) -> Option<String> {
     if gang.would_mislead(&pair.meeting) {
-        let why = "what the first would have the other find it by does not lead to one of its own addresses";
+        let why = "the first node's NCCL id does not lead to one of its own addresses";
         return Some(why.to_owned());
     }
     pair.reasons().into_keys().next()
 }
 
-/// Pairs that did not sum. Those of later rounds are not asked.
+/// Pairs that did not sum. Later rounds are then not requested.
 fn broken(gang: &Gang, pairs: &[Summed]) -> Option<Judged> {
     let without = |pair: &Summed| Some((pair.pair(), why(gang, pair)?));
     let broken: Vec<_> = pairs.iter().filter_map(without).collect();
@@ -113,7 +114,7 @@ fn broken(gang: &Gang, pairs: &[Summed]) -> Option<Judged> {
     Some(failed(note, &ends))
 }
 
-/// How fast the pairs summed; nothing while some have not.
+/// The rates of the pairs' sums; none while some have not summed.
 fn rates(gang: &Gang, pairs: &[Summed], version: u32) -> Option<Judged> {
     let rate = |pair: &Summed| Some((pair.pair(), pair.rate()?));
     let rates: Option<Vec<((usize, usize), Rate)>> = pairs.iter().map(rate).collect();
@@ -123,7 +124,7 @@ fn rates(gang: &Gang, pairs: &[Summed], version: u32) -> Option<Judged> {
     let of_median = share(median, SLOW_PERCENT, 100);
     let floor = |rate: &Rate| of_median.max(rate.floor().unwrap_or(0));
     let is_slow = |rate: &Rate| rate.carried < floor(rate);
-    // What is to be told: of the slow ones the slowest, else of all.
+    // The pair to report: the slowest of the slow ones, else of all.
     let slowest_of = |slow: bool| {
         let those = rates.iter().filter(|(_, rate)| is_slow(rate) || !slow);
         those.min_by_key(|(_, rate)| rate.carried)
@@ -140,7 +141,7 @@ fn rates(gang: &Gang, pairs: &[Summed], version: u32) -> Option<Judged> {
     );
     let found = if slow.is_empty() {
         let note = format!(
-            "{} pairs of nodes sum up {payload} rightly by NCCL {}, over whichever way it took; the slowest are {}: \
+            "{} pairs of nodes sum up {payload} rightly by NCCL {}, over its own choice of path; the slowest are {}: \
              {carries}.",
             pairs.len(),
             version_words(version),
@@ -157,7 +158,7 @@ fn rates(gang: &Gang, pairs: &[Summed], version: u32) -> Option<Judged> {
             pairs => format!("; {pairs} pairs are slow"),
         };
         let note = format!(
-            "By NCCL {}, over whichever way it took, {} sum up {payload} slowly: {carries}, {against}{more}.",
+            "By NCCL {}, over its own choice of path, {} sum up {payload} slowly: {carries}, {against}{more}.",
             version_words(version),
             both(gang, *ends)
         );

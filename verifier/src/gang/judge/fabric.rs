@@ -1,4 +1,4 @@
-//! Whether what was measured between nodes is the fabric that was sold.
+//! Whether the measured network between nodes is the fabric that was sold.
 
 use market::attestation::{Finding, FindingCode, Outcome, Weight};
 
@@ -7,8 +7,7 @@ use super::{collective, name, undone};
 use crate::gang::Gang;
 use crate::rules::finding;
 
-/// Where a fabric of adapters was sold: met when every link went over them, else what was measured is
-/// another network.
+/// For a fabric of adapters: met when every link used them; otherwise another network was measured.
 pub(super) fn fabric(gang: &Gang) -> Option<Finding> {
     if !gang.sold_as.is_rdma() {
         return None;

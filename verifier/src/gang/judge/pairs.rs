@@ -1,5 +1,5 @@
-//! What the pairs of nodes showed: no link may be slow beside the others, beside the other adapters of
-//! its two nodes, or for what was sold.
+//! The judgement of pairs of nodes: no link may be slow beside the others, beside the other adapters of its
+//! two nodes, or compared with the fabric that was sold.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ use crate::rules::{finding, number, share};
 /// Share of the median below which a link is slow. Units: percent. House rule: good links of one
 /// fabric lie within some per cent of each other, also over TCP.
 const SLOW_PERCENT: u64 = 50;
-/// As [`SLOW_PERCENT`] where one machine plays all nodes, whose processes wait for each other.
+/// As [`SLOW_PERCENT`] where one machine simulates all nodes, whose processes wait for each other.
 const SLOW_PERCENT_SIMULATED: u64 = 2;
 /// Share of the median below which a link is worth watching. Units: percent.
 const ODD_PERCENT: u64 = 70;
-/// Share of what the adapters of a pair carry below which one of them is slow. Units: percent. House
-/// rule: they are measured one after the other between the same two hosts and with the same connections,
-/// so that what is left to tell them apart is the processor that they are nearer to.
+/// Share of the usual rate of a pair's adapters below which one of them is slow. Units: percent. House rule:
+/// they are measured one after the other between the same two hosts and with the same connections, so they
+/// differ only in the processor to which they are nearer.
 const SLOW_ADAPTER_PERCENT: u64 = 65;
-/// With fewer adapters than these, a slow one is too large a part of what they are held against.
+/// With fewer adapters than these, a slow one is too large a part of the median with which it is compared.
 const LEAST_ADAPTERS: usize = 4;
-/// Share of an adapter's wire rate that its connections over TCP carry at least. Units: percent. House
-/// rule: one core moves 2 % of the fastest, sixteen connections more than twice that, also where IP over
-/// the fabric is slow; no network of another class does.
+/// The least share of an adapter's wire rate that its connections over TCP carry. Units: percent. House rule:
+/// one core moves 2 % of the fastest, sixteen connections more than twice that, also where IP over the fabric
+/// is slow; no network of another class does.
 const FABRIC_PERCENT: u64 = 5;
 /// The most rates of links that a finding shows.
 const MOST_SAMPLES: usize = 1_000;
@@ -50,7 +50,7 @@ impl Link {
     }
 }
 
-/// What all pairs showed.
+/// The results of all pairs.
 #[derive(Default)]
 pub(super) struct Links {
     pub(super) measured: Vec<Link>,
@@ -73,7 +73,7 @@ pub(super) fn links(gang: &Gang) -> Option<Links> {
                     Shown::Failed { why } => Some(plain(why)),
                     _ => None,
                 });
-                let why = why.unwrap_or_else(|| "they do not tell of each adapter".to_owned());
+                let why = why.unwrap_or_else(|| "they do not report each adapter".to_owned());
                 links.broken.push((a, b, why));
                 continue;
             };
@@ -92,8 +92,9 @@ pub(super) fn links(gang: &Gang) -> Option<Links> {
     Some(links)
 }
 
-/// Per rail, the rates from the one to the other and back: the lesser of what both ends saw. None where one of them
-/// tells of fewer or more ways than there are, or it would choose what is known of the other's.
+/// Per rail, the rates from the one to the other and back: the lesser of both ends' measurements. None where
+/// one of them reports the wrong number of rails, since it could otherwise choose which of the other's rates
+/// count.
 fn rates(one: &Shown, other: &Shown, ways: usize) -> Option<Vec<(u64, u64)>> {
     let (
         Shown::Pair {
@@ -124,24 +125,24 @@ pub(super) fn adapter(gang: &Gang, node: usize, rail: usize) -> Option<&str> {
     (rail.name != HOST).then_some(rail.name.as_str())
 }
 
-/// The adapter over which a node sends on a rail, as a sentence names it.
+/// The adapter over which a node sends on a rail, named in a sentence.
 pub(super) fn adapter_words(gang: &Gang, node: usize, rail: usize) -> String {
     plain(adapter(gang, node, rail).unwrap_or(HOST))
 }
 
-/// What a link is held against.
+/// The reference with which a link is compared.
 #[derive(Clone, Copy)]
 enum Against {
     /// The median of all links of the gang, 1e6 bytes per second.
     Links(u64),
     /// The median of all adapters of its two nodes, 1e6 bytes per second.
     Adapters(u64),
-    /// The adapters that were sold, Gb/s.
+    /// The rate of the adapters that were sold, Gb/s.
     Sold(u32),
 }
 
 impl Against {
-    /// What a good link shows, 1e6 bytes per second.
+    /// The rate of a good link, 1e6 bytes per second.
     fn expected(self) -> u64 {
         match self {
             Self::Links(median) | Self::Adapters(median) => median,
@@ -161,7 +162,7 @@ impl Against {
     }
 }
 
-/// The least that a link must carry, and what that follows from.
+/// The least that a link must carry, and its reference.
 #[derive(Clone, Copy)]
 struct Floor {
     mb_per_s: u64,
@@ -172,7 +173,7 @@ struct Floor {
 struct Floors<'a> {
     gang: &'a Gang,
     median: u64,
-    /// Per pair whose every rail is one of the fabric's adapters, of which it has several.
+    /// Per pair whose rails are all adapters of the fabric, where it has several.
     of_adapters: BTreeMap<(usize, usize), u64>,
 }
 
@@ -266,7 +267,7 @@ pub(super) fn pairs(gang: &Gang) -> Judged {
         .iter()
         .filter(|link| link.mb_per_s < floors.of(link).mb_per_s)
         .collect();
-    // What is to be told: of the slow ones the slowest, else of all.
+    // The link to report: the slowest of the slow ones, else of all.
     let rate = |link: &&Link| link.mb_per_s;
     let of_slow = slow.iter().copied().min_by_key(rate);
     let Some(slowest) = of_slow.or_else(|| links.iter().min_by_key(rate)) else {
@@ -314,7 +315,7 @@ fn samples(links: &[Link]) -> Vec<i64> {
     rates.into_iter().map(number).collect()
 }
 
-/// No link is slow; what is to be said all the same.
+/// The note where no link is slow.
 fn as_fast(gang: &Gang, links: &[Link], (slowest, median): (&Link, u64), said: String) -> Finding {
     let code = FindingCode::NetworkPairs;
     let real = gang.mode == Mode::Real;

@@ -1,5 +1,4 @@
-//! One sum by NCCL of the nodes that met for it: which words were wrong, what kept nodes from it, and how
-//! fast it was.
+//! One sum by NCCL of the nodes that met for it: its wrong words, the reasons why nodes failed, and its rate.
 
 use std::collections::BTreeMap;
 
@@ -13,34 +12,34 @@ use crate::order::Mode;
 use crate::plain::plain;
 use crate::rules::share;
 
-/// Share of what a ring over adapters at their wire rate shows below which the fabric is slow. Units:
+/// Share of the rate of a ring over adapters at their wire rate below which the fabric is slow. Units:
 /// percent. Source: 0.74 was seen on a good gang of four nodes.
 const WIRE_PERCENT: u64 = 70;
 
-/// A sum that nodes were to do.
+/// A sum that was requested of nodes.
 pub(super) struct Summed<'a> {
     gang: &'a Gang,
     pub(super) meeting: Meeting,
-    /// What each GPU brings, and brings where no link is slow. Units: bytes.
+    /// Each GPU's contribution, and the one that it makes where no link is slow. Units: bytes.
     bytes: (u64, u64),
     /// How often they sum.
     repeats: u32,
 }
 
-/// How fast nodes summed. Units: 1e6 bytes per second.
+/// The rate of a sum. Units: 1e6 bytes per second.
 pub(super) struct Rate {
     /// As NCCL's own tests count it.
     pub(super) bus: u64,
-    /// What any way of summing must carry from node to node, for each GPU.
+    /// What any algorithm must carry from node to node, for each GPU.
     pub(super) carried: u64,
-    /// What a ring over adapters of the wire rate that was sold shows of that; none where that is not known.
+    /// The part of that for a ring over adapters of the sold wire rate; none where that is not known.
     pub(super) expected: Option<u64>,
     /// How long each repeat took the slowest node, microseconds.
     pub(super) repeats_us: Vec<u64>,
 }
 
 impl Rate {
-    /// The least that is carried of what was sold.
+    /// The floor for the carried rate, from the adapters that were sold.
     pub(super) fn floor(&self) -> Option<u64> {
         self.expected
             .map(|expected| share(expected, WIRE_PERCENT, 100))
@@ -70,13 +69,13 @@ impl<'a> Summed<'a> {
         meetings.map(of_pair).collect()
     }
 
-    /// The first two of its nodes: of a pair, it.
+    /// The first two of its nodes; for a pair, both.
     pub(super) fn pair(&self) -> (usize, usize) {
         let nodes = &self.meeting.nodes;
         (nodes[0], nodes[nodes.len().min(2) - 1])
     }
 
-    /// What each GPU brings, and how NCCL was left to sum it.
+    /// Each GPU's contribution, and the algorithm that NCCL was left to choose.
     pub(super) fn payload(&self) -> String {
         const KIB: u64 = 1 << 10;
         let (bytes, _) = self.bytes;
@@ -106,8 +105,8 @@ impl<'a> Summed<'a> {
         self.meeting.nodes.iter().filter_map(of_node).collect()
     }
 
-    /// What kept nodes from summing, and which. One that fails leaves the others waiting, so that each
-    /// reason is told.
+    /// The reasons why nodes did not sum, and which nodes. One failure leaves the others waiting, so each
+    /// reason is reported.
     pub(super) fn reasons(&self) -> BTreeMap<String, Vec<usize>> {
         let mut reasons: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for node in self.meeting.nodes.iter().copied() {
@@ -134,13 +133,13 @@ impl<'a> Summed<'a> {
                 }),
             ) if Some(*gpus) == asked => {
                 let (done, repeats) = (repeats_us.len(), self.repeats);
-                (done != repeats as usize).then(|| format!("it tells of {done} sums of {repeats}"))
+                (done != repeats as usize).then(|| format!("it reports {done} of {repeats} sums"))
             }
             _ => Some("it answered another question".to_owned()),
         }
     }
 
-    /// How fast they summed; nothing while nodes have not.
+    /// The rate of the sum; none while nodes have not summed.
     pub(super) fn rate(&self) -> Option<Rate> {
         let nodes = self.meeting.nodes.iter().copied();
         let repeats_us = repeats(self.gang, nodes, self.meeting.sum_round())?;
@@ -151,13 +150,13 @@ impl<'a> Summed<'a> {
         // Over the adapter that is sold for each GPU.
         let of_adapter = |bus: u64| share(bus, nodes - 1, ranks - 1);
         let fewest = self.gang.parts(&self.meeting).map(|part| part.gpus).min();
-        // Less of a payload sums at a lower rate, and how much lower is not known.
+        // A smaller payload sums at a lower rate; how much lower is not known.
         let is_whole = self.bytes.0 == self.bytes.1;
         let sold = self.gang.sold_as.gbps_per_gpu();
         let sold = sold.filter(|_| self.gang.mode == Mode::Real && is_whole);
-        // A ring passes between two nodes what all of their adapters carry together: with few nodes more than
-        // a sum needs, so that by what it needs even adapters at their wire rate show less than that.
-        // 1 Gb/s is 125 MB/s.
+        // Between two nodes, a ring carries as much as all of their adapters together. With few nodes that is
+        // more than a sum needs, so the needed rate alone understates even adapters at their wire rate. 1
+        // Gb/s is 125 MB/s.
         let of_ring = |gbps| u64::from(gbps) * 125 * u64::from(fewest.unwrap_or(0));
         Some(Rate {
             bus,

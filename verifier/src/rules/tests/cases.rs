@@ -1,4 +1,4 @@
-//! For every rule what makes it fire.
+//! For every rule, the changes that make it fire.
 
 use market::verification::{FabricState, HostLink, LibraryFacts};
 
@@ -283,7 +283,7 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
                 generation: 1,
                 width: 4,
             });
-            // The rule on the rate itself is not what is looked at here.
+            // The rule on the rate itself is not tested here.
             gpu(e, 3).rates.from_host_mb_per_s = vec![34_700];
             gpu(e, 3).rates.to_host_mb_per_s = vec![u64::MAX; 0];
         }),
@@ -461,7 +461,7 @@ pub(super) const FIRES: &[(FindingCode, Outcome, Change)] = {
     ]
 };
 
-/// Changes that cannot but fire several rules; what is named is among them.
+/// Changes that necessarily make several rules fire; the named one is among them.
 pub(super) const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
     use FindingCode as Code;
     use Outcome::{Failed, NotRun, Warned};
@@ -506,7 +506,7 @@ pub(super) const FIRES_AMONG_OTHERS: &[(FindingCode, Outcome, Change)] = {
         (Code::PowerLimit, NotRun, |e| gpu(e, 3).power_limit_w = None),
         (Code::BurnThrottle, NotRun, |e| gpu(e, 3).burn = None),
         (Code::BurnSustained, NotRun, |e| {
-            // Too few looks for thirds.
+            // Too few samples for thirds.
             (burn(e).samples, burn(e).first_third_gflops) = (2, 0)
         }),
     ]

@@ -1,4 +1,4 @@
-//! What makes a good node's evidence a bad one's.
+//! Changes that make a good node's evidence bad.
 
 use market::verification::{GpuCounts, HealthCounters, HostLink, LoggedXid, XidEvent};
 
@@ -19,7 +19,7 @@ pub(super) fn xids(evidence: &mut Evidence, xids: &[u32]) {
     facts(evidence).xids = Some(xids.iter().map(event).collect());
 }
 
-/// What the kernel's log has of an error of one GPU.
+/// The kernel's log of an error of one GPU.
 pub(super) fn logged(evidence: &mut Evidence, index: usize, xid: u32) -> Vec<LoggedXid> {
     gpu(evidence, index).bus_id = Some("00000000:C1:00.0".to_owned());
     let bus_id = "0000:c1:00".to_owned();
@@ -31,12 +31,12 @@ pub(super) fn logged(evidence: &mut Evidence, index: usize, xid: u32) -> Vec<Log
     }]
 }
 
-/// One GPU has a name that drivers give to what they do not know yet.
+/// One GPU has a name that drivers give to boards they do not know yet.
 pub(super) fn unnamed(evidence: &mut Evidence) {
     claims(evidence)[1].name = "NVIDIA Graphics Device".to_owned();
 }
 
-/// All GPUs are in slots of this generation with so many lanes, and have this rate there.
+/// All GPUs are in slots of this generation with this many lanes, and reach this rate there.
 pub(super) fn slots(evidence: &mut Evidence, generation: u32, width: u32, mb_per_s: u64) {
     for gpu in &mut facts(evidence).gpus {
         gpu.host_link = Some(HostLink { generation, width });
@@ -46,13 +46,13 @@ pub(super) fn slots(evidence: &mut Evidence, generation: u32, width: u32, mb_per
     }
 }
 
-/// Changes what the sources show, at the beginning and at the end.
+/// Changes the counts of the sources, at the beginning and at the end.
 pub(super) fn counts(evidence: &mut Evidence, change: fn(&mut GpuCounts)) {
     change(&mut facts(evidence).host.counts);
     change(facts(evidence).recount.as_mut().expect("counted"));
 }
 
-/// What another node of the rental says that it has.
+/// The claims of another node of the rental.
 pub(super) fn beside(evidence: &mut Evidence, uuid: &str, serial: &str) {
     gpu(evidence, 6).serial = Some("1650522001234".to_owned());
     evidence.siblings = vec![Sibling {
@@ -62,7 +62,7 @@ pub(super) fn beside(evidence: &mut Evidence, uuid: &str, serial: &str) {
     }];
 }
 
-/// Sets the host's clock so far from the broker's. Units: ms.
+/// Sets the host's clock this far from the broker's. Units: ms.
 pub(super) fn clock(evidence: &mut Evidence, ahead_ms: i64) {
     let reported = evidence.reported_at.expect("reported").timestamp_millis();
     facts(evidence).host.clock_ms = Some((reported + ahead_ms).unsigned_abs());
@@ -90,7 +90,7 @@ pub(super) fn port(evidence: &mut Evidence) -> &mut market::verification::PortFa
     &mut facts(evidence).host.ports.as_mut().expect("ports")[5]
 }
 
-/// One port more, of such a rate.
+/// One more port, of this rate.
 pub(super) fn spare(evidence: &mut Evidence, gbps: u32) -> &mut market::verification::PortFacts {
     let another = market::verification::PortFacts {
         rate_gbps: Some(gbps),

@@ -1,4 +1,4 @@
-//! Whatever numbers a node claims, it is judged.
+//! A node is judged for any numbers it claims.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A good node's facts, and where its numbers are with the largest that each may be.
+/// A good node's facts, and the positions of its numbers with the largest value of each.
 struct Numbers {
     facts: Value,
     largest: Vec<(String, Value)>,
@@ -112,7 +112,7 @@ fn a_document_is_short_enough_to_be_read_whatever_a_node_lists() {
         gpu.host_link = None;
     }
     report(&mut evidence).copy_mb_per_s = vec![long; GPUS as usize];
-    // Of more GPUs than any node has, each with something that is not as it should be.
+    // More GPUs than any node has, each with a problem.
     let odd = facts(&mut evidence)
         .gpus
         .iter()

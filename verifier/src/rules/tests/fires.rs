@@ -11,7 +11,7 @@ use crate::memory::work_where;
 fn every_rule_fires_on_its_own_evidence_and_no_other_does() {
     for (at, (code, outcome, change)) in FIRES.iter().enumerate() {
         let (unmet, _) = after(change);
-        // The shape of a link is told from its rate by taking one of the rates away.
+        // The case of a link's shape removes one of the rates, to tell the two rules apart.
         let others: Vec<_> = unmet.iter().filter(|(found, _)| found != code).collect();
         let excused = *code == FindingCode::HostLinkShape && *outcome == Outcome::Failed;
         assert!(others.is_empty() || excused, "{at} {code}: {unmet:?}");
@@ -27,8 +27,8 @@ fn some_faults_show_in_several_rules() {
     }
 }
 
-/// With the good node, on which every rule is met, each rule has a case that fires and one that
-/// does not. Those on a gang have theirs in `tests/it/gang_played.rs`.
+/// On the good node every rule is met; each rule also has a case in which it fires. Those on a gang have
+/// theirs in `tests/it/gang_played.rs`.
 #[test]
 fn no_rule_is_without_a_case_that_makes_it_fire() {
     let fired = |code: &FindingCode| {
@@ -83,7 +83,7 @@ fn the_least_that_is_accepted_is_accepted() {
         facts(e).host.machine = Some("Supermicro SYS-821GE-TNHR".to_owned());
         clock(e, -30_000);
         xids(e, &[13, 31, 43, 45]);
-        // Long over and healed, or of a GPU that is another tenant's.
+        // Long past and repaired, or on another tenant's GPU.
         let healed = logged(e, 3, 63);
         facts(e).xid_history = healed;
         facts(e).xids_logged = vec![LoggedXid {

@@ -1,11 +1,11 @@
-//! What was seen of a node's GPUs in other leases, and what that means for it now.
+//! Earlier sightings of a node's GPUs in other leases, and their meaning for it now.
 
 use super::*;
 use crate::evidence::{Sighting, Standing, with_plain_serials};
 
 type Change = fn(&mut Evidence);
 
-/// What was seen in another lease: this GPU, under this listing of this provider.
+/// A sighting in another lease: this GPU, under this listing of this provider.
 pub(super) fn met_before<'a>(
     evidence: &'a mut Evidence,
     gpu: usize,
@@ -27,7 +27,7 @@ pub(super) fn met_before<'a>(
     history.seen.last_mut().expect("pushed")
 }
 
-/// Whose machines they are: that of a GPU's earlier lease, and the one that is judged.
+/// Whether each listing is a marketplace's: that of a GPU's earlier lease, and the one judged.
 fn of_peers(evidence: &mut Evidence, (then, now): (bool, bool)) {
     let history = evidence.history.as_mut().expect("a history");
     history.listing.of_peers = now;
@@ -40,7 +40,7 @@ fn slow_then() -> Standing {
     Standing::Quarantined(vec![FindingCode::MemoryBandwidth])
 }
 
-/// What the rule found.
+/// The rule's finding.
 fn history_of(findings: Vec<Finding>) -> Finding {
     let code = FindingCode::InventoryHistory;
     let found = findings.into_iter().find(|found| found.code == code);
@@ -60,7 +60,7 @@ const CASES: &[(Outcome, Change)] = {
             gpu(e, 3).serial = Some("1650522001234".to_owned());
             met_before(e, 3, ("lambda", "x"), Standing::InUse).gpu.uuid = "GPU-x".to_owned();
         }),
-        // By showing them a competitor would fail the GPUs of another.
+        // A competitor could otherwise show these ids to fail another's GPUs.
         (Warned, |e| {
             met_before(e, 3, ("runpod", "x"), Standing::InUse);
         }),
@@ -116,7 +116,7 @@ fn where_either_machine_is_a_peers_history_warns_with_the_reason_and_fails_nobod
         for standing in [Standing::InUse, slow_then()] {
             let told = match standing {
                 Standing::InUse => "GPU 3: another lease has it just now, bought as",
-                _ => "GPU 3: a node with it failed hbm.bw of late, bought as",
+                _ => "GPU 3: a node with it failed hbm.bw recently, bought as",
             };
             let (findings, verdict) = judged(|e| {
                 met_before(e, 3, ("lambda", "gpu_8x"), standing.clone());
@@ -124,12 +124,12 @@ fn where_either_machine_is_a_peers_history_warns_with_the_reason_and_fails_nobod
             });
             let note = history_of(findings).note;
             assert_eq!(verdict, Verdict::PassWithWarnings, "{peers:?}: {note}");
-            let why = "of lambda, which sells machines of other people too: what these claim \
-                       fails no node.";
+            let why = "of lambda, which sells machines of other people too: their claims \
+                       fail no node.";
             assert!(note.starts_with(told) && note.ends_with(why), "{note}");
         }
     }
-    // What a peer shows takes nothing from what the provider's own machines show.
+    // A marketplace seller's sighting takes nothing from that of the provider's own machines.
     let (findings, verdict) = judged(|e| {
         met_before(e, 3, ("lambda", "x"), Standing::InUse);
         of_peers(e, (true, false));
@@ -137,8 +137,8 @@ fn where_either_machine_is_a_peers_history_warns_with_the_reason_and_fails_nobod
     });
     let note = history_of(findings).note;
     assert_eq!(verdict, Verdict::Fail, "{note}");
-    assert_eq!(note, "GPU 3: its node failed hbm.bw of late.");
-    // Elsewhere it condemns nobody as it is, and the reason is another one.
+    assert_eq!(note, "GPU 3: its node failed hbm.bw recently.");
+    // At another provider it condemns nobody anyway, and the reason is another one.
     let (findings, verdict) = judged(|e| {
         met_before(e, 3, ("runpod", "x"), Standing::InUse);
         of_peers(e, (true, true));
@@ -179,7 +179,7 @@ fn a_gpu_that_comes_back_as_it_was_is_no_news_and_neither_are_others() {
             before.gpu.uuid = "GPU-of-another".to_owned();
         },
         |e: &mut Evidence| {
-            // Zeros are written where a board has no number.
+            // Firmware writes zeros where a board has no number.
             gpu(e, 3).serial = Some("0".to_owned());
             let before = met_before(e, 3, ("runpod", "x"), Standing::InUse);
             (before.gpu.uuid, before.gpu.serial) = ("GPU-x".to_owned(), Some("0".to_owned()));
@@ -213,7 +213,7 @@ fn both_listings_stand_in_the_warning_and_the_worst_sighting_counts() {
         }
     });
     assert!(
-        worst.contains("GPU 3: its node failed hbm.bw of late"),
+        worst.contains("GPU 3: its node failed hbm.bw recently"),
         "{worst}"
     );
     assert!(

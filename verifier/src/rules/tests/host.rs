@@ -1,4 +1,4 @@
-//! What is made of a hypervisor depends on what was sold, and of a clock on which way it is wrong.
+//! The judgement of a hypervisor depends on the offer, and of a clock on the direction of its error.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn a_clock_is_told_with_how_far_it_is_from_the_brokers() {
         told(Some(1_790_000_090_000)),
         (Outcome::Warned, Some(90_000))
     );
-    // As a machine without a battery wakes.
+    // The clock of a machine without a battery.
     let since_1970 = Some(1_790_000_000_000);
     assert_eq!(told(Some(0)), (Outcome::Warned, since_1970));
     assert_eq!(told(Some(u64::MAX)).0, Outcome::Warned);

@@ -1,4 +1,4 @@
-//! Whether every GPU that is sold is known by what its driver calls it.
+//! Whether every GPU on sale is recognised by its driver's name.
 
 use market::gpu::product_names;
 
@@ -6,7 +6,7 @@ use super::changes::{Change, unnamed};
 use super::*;
 use crate::order::is_drivable;
 
-/// What the rule finds of one GPU of a kind under some name.
+/// The rule's finding for one GPU of a kind under a name.
 fn found_of(gpu: Gpu, name: &str) -> Finding {
     let kind = Kind {
         gpu,

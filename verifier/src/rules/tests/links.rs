@@ -1,11 +1,11 @@
-//! Ports to other nodes as they are built, pairs of GPUs whose rate nobody knows, and the agent's own sum.
+//! Real layouts of ports to other nodes, pairs of GPUs of unknown rate, and the agent's own sum.
 
 use market::verification::{CollectiveAlgorithm, CollectiveOperation, CollectiveRate, PortFacts};
 
 use super::changes::port;
 use super::*;
 
-/// Eight GPUs at 400 Gb/s each, over ports as they are built: the count of each rate.
+/// Eight GPUs at 400 Gb/s each, over real layouts of ports: the count of each rate.
 #[test]
 fn ports_may_be_fewer_faster_or_double_and_those_for_storage_stand_in_for_none() {
     let outcome = |rates: &[(u32, usize)], down: Option<usize>| {
@@ -55,7 +55,7 @@ fn ports_may_be_fewer_faster_or_double_and_those_for_storage_stand_in_for_none()
     ] {
         assert_eq!(outcome(rates, Some(0)).0, Failed, "{rates:?}");
     }
-    // Which of ten alike are for storage nobody says.
+    // Which of ten equal ones are for storage is unknown.
     assert_eq!(outcome(&[(400, 10)], Some(0)).0, Warned);
     assert_eq!(outcome(&[(0, 8)], None).0, Failed);
 }
@@ -103,7 +103,7 @@ fn a_pair_far_below_its_siblings_shows_where_nobody_knows_the_rate_of_any() {
     }
 }
 
-/// Nobody has measured the agent's own ring on a good node: what it sums must be right, its rate is tried out.
+/// Nobody has measured the agent's own ring on a good node: its sum must be right, its rate is tried out.
 #[test]
 fn the_rate_of_the_agents_own_sum_decides_nothing_and_its_words_do() {
     let with_own = |nccl_too: bool, change: fn(&mut CollectiveRate)| {
@@ -162,13 +162,13 @@ fn what_nccl_does_beside_its_sum_is_told_and_one_that_deep_misses_is_named() {
         .note
         .starts_with("NCCL did not do its gathering. The rate");
     assert!(said && missed.measured == all.measured, "{missed:?}");
-    // What it did too slowly fails all the same.
+    // A slow operation still fails.
     let and_slow = |e: &mut Evidence| {
         without(e);
         facts(e).collectives[0].bus_mb_per_s = 1_000;
     };
     assert_eq!(sum_of(and_slow, Level::Deep).outcome, Outcome::Failed);
-    // What is barely enough warns all the same, and what decides nothing yet leaves the check open.
+    // A rate barely above the floor still warns, and one that decides nothing yet leaves the check open.
     let floor = all.floor.expect("a floor").unsigned_abs();
     let and_barely = |e: &mut Evidence| {
         without(e);
@@ -194,7 +194,7 @@ fn what_nccl_does_beside_its_sum_is_told_and_one_that_deep_misses_is_named() {
         found.note.starts_with("NCCL did not do its sum. "),
         "{found:?}"
     );
-    // And what is beyond belief is not believed.
+    // And an implausible rate is not believed.
     let and_too_fast = |e: &mut Evidence| {
         without(e);
         facts(e).collectives[0].bus_mb_per_s = 9_000_000;
@@ -204,7 +204,7 @@ fn what_nccl_does_beside_its_sum_is_told_and_one_that_deep_misses_is_named() {
     assert_eq!(weight, (Outcome::NotRun, Weight::Must), "{beyond:?}");
     assert!(beyond.note.starts_with("NCCL did not do its gathering."));
     assert_eq!(sum_of(without, Level::Standard).outcome, Outcome::Met);
-    // Who has no NCCL is not asked for it.
+    // A node without NCCL is not asked for it.
     let by_own = |e: &mut Evidence| {
         let runs = &mut facts(e).collectives;
         runs.truncate(1);

@@ -1,10 +1,10 @@
-//! How much memory a card must show and give: of every size, and with its errors corrected.
+//! How much memory a card must report and allocate: for every size, and with ECC on.
 
 use crate::memory::work_where;
 
 use super::*;
 
-/// What memory shows of one GPU, of which so much is reported and can be had.
+/// The finding on the memory of one GPU that reports and allocates this much.
 fn shown_by(gpu: &str, reported_mib: u32, allocatable_mib: u32) -> (Evidence, VerificationOrder) {
     let kind = Kind {
         gpu: Gpu::parse(gpu).expect("known"),
@@ -39,7 +39,7 @@ fn capacity(gpu: &str, reported_mib: u32, allocatable_mib: u32) -> Outcome {
     outcome(&evidence, &order, FindingCode::MemoryCapacity)
 }
 
-/// CUDA's own total of such cards, as public logs have it, less a context.
+/// CUDA's own total of such cards, as in public logs, less a context.
 #[test]
 fn what_the_driver_keeps_is_not_held_against_a_small_card() {
     for (gpu, reported_mib, total_mib, context_mib) in [
@@ -67,18 +67,18 @@ fn a_card_without_a_twentieth_of_its_memory_fails() {
         ("H100-SXM", 81_559),
         ("B200-SXM", 183_359),
     ] {
-        // With as little beside it as any driver and context take.
+        // With the smallest reserve of any driver and context.
         let left = reported_mib / 20 * 19 - 420;
         assert_eq!(capacity(gpu, reported_mib, left), Outcome::Failed, "{gpu}");
     }
-    // Of a small one a tenth shows.
+    // On a small one a missing tenth shows.
     assert_eq!(
         capacity("T4", 15_360, 15_360 / 10 * 9 - 420),
         Outcome::Failed
     );
 }
 
-/// An RTX A6000 of which somebody has its errors corrected reports and gives less, and is no other card.
+/// An RTX A6000 with ECC switched on reports and allocates less, and is still the same card.
 #[test]
 fn a_card_whose_errors_are_corrected_has_a_sixteenth_less_and_is_warned_of() {
     let (mut evidence, order) = shown_by("RTX-A6000", 46_068, 45_200);
@@ -95,7 +95,7 @@ fn a_card_whose_errors_are_corrected_has_a_sixteenth_less_and_is_warned_of() {
     claims(&mut evidence)[0].memory_mib = 45_000;
     evidence.filled.as_mut().expect("filled")[0].allocatable_mib = 44_000;
     assert_eq!(outcomes(&evidence), [Failed, Failed, Warned]);
-    // A card that comes with its errors corrected has as much as is published of it.
+    // A card that ships with ECC on has as much as is published for it.
     let (evidence, order) = shown_by("L40S", 46_068 / 16 * 15, 42_500);
     assert_eq!(outcome(&evidence, &order, codes[0]), Failed);
     assert_eq!(outcome(&evidence, &order, codes[1]), Failed);

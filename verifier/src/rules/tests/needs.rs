@@ -1,11 +1,11 @@
-//! What a GPU needs, as the driver says it in the kernel's log (XID 154), decides by its words.
+//! A GPU's recovery action, as the driver words it in the kernel's log (XID 154), decides the finding.
 
 use market::attestation::Remedy;
 use market::verification::{LoggedXid, XidEvent};
 
 use super::*;
 
-/// What is made of a run in which the driver wrote these words of GPU 3, and told the agent of the error.
+/// The result of a run in which the driver logged these words for GPU 3, and the agent received the error.
 fn said(words: &[Option<&str>], also: &[u32]) -> (Outcome, Option<Remedy>, String) {
     let (findings, _) = judged(|e| {
         gpu(e, 3).bus_id = Some("00000000:C1:00.0".to_owned());
@@ -37,7 +37,10 @@ fn a_gpu_that_needs_a_reset_or_its_node_a_reboot_fails_with_that_remedy() {
     ] {
         let (outcome, told, note) = said(&[Some(words)], &[]);
         assert_eq!((outcome, told), (Outcome::Failed, Some(remedy)), "{words}");
-        assert_eq!(note, format!("The driver says that GPU 3 needs: {words}."));
+        assert_eq!(
+            note,
+            format!("The driver reports that GPU 3 needs: {words}.")
+        );
     }
 }
 
@@ -48,7 +51,7 @@ fn of_several_words_the_worst_counts_whatever_was_done_about_it() {
     assert_eq!((outcome, remedy), (Outcome::Failed, Some(Remedy::Reset)));
     let (outcome, remedy, _) = said(&[reset, Some("0x2 (Node Reboot Required)")], &[]);
     assert_eq!((outcome, remedy), (Outcome::Failed, Some(Remedy::Reboot)));
-    // What it follows from says more: such a GPU is not kept.
+    // The error before it says more: such a GPU is not kept.
     let (outcome, remedy, note) = said(&[reset], &[119]);
     assert_eq!((outcome, remedy), (Outcome::Failed, Some(Remedy::Replace)));
     assert_eq!(note, "The driver reported XID 119.");
@@ -93,9 +96,9 @@ fn what_a_gpu_needed_before_the_agent_began_warns_unless_it_needs_nothing_since(
     };
     let (outcome, note) = before(&["0x0 (None)", "0x1 (GPU Reset Required)"]);
     assert_eq!(outcome, Outcome::Warned);
-    let said = "the driver said that GPU 3 needs: 0x1 (GPU Reset Required).";
+    let said = "the driver reported that GPU 3 needs: 0x1 (GPU Reset Required).";
     assert!(note.ends_with(said), "{note}");
-    // A document is no place for what a host would like to have signed.
+    // A document must not carry text that a host would like to have signed.
     let (_, note) = before(&[&format!("\u{1b}[1mGPU Reset{}", " and more".repeat(99))]);
     assert!(note.contains("needs: [1mGPU Reset and more"), "{note}");
     assert!(note.len() < 250, "{note}");

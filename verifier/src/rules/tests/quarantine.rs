@@ -1,4 +1,4 @@
-//! Which failures put the GPUs of a node into quarantine.
+//! The failures for which the GPUs of a node are quarantined.
 
 use market::verification::{FabricState, LoggedXid};
 
@@ -24,7 +24,7 @@ fn only_failures_of_the_hardware_itself_put_it_into_quarantine() {
         codes(|e| stop(e, TroubleKind::GpuLost)),
         [FindingCode::GpuLost]
     );
-    // A reset cures it; a report that nobody signed is no word of the host; another's GPU is not its own.
+    // A reset cures it; an unsigned report is not the host's; another's GPU is not its own.
     assert_eq!(codes(|e| gpu(e, 3).mig_enabled = Some(true)), []);
     assert_eq!(
         codes(|e| report(e).signature_problem = Some("forged".to_owned())),
@@ -38,18 +38,18 @@ fn only_failures_of_the_hardware_itself_put_it_into_quarantine() {
     );
 }
 
-/// Less memory can be had than a GPU of the kind has.
+/// Less memory can be allocated than a GPU of the kind has.
 fn missing_memory(e: &mut Evidence) {
     e.filled.as_mut().expect("filled")[1].allocatable_mib = 40_000;
 }
 
-/// A process of before still holds it.
+/// An earlier process still holds it.
 fn held_memory(e: &mut Evidence) {
     missing_memory(e);
     gpu(e, 1).used_memory_mib = Some(40_000);
 }
 
-/// The driver writes that a GPU needs a reset.
+/// The driver reports that a GPU needs a reset.
 fn needs_a_reset(e: &mut Evidence) {
     gpu(e, 3).bus_id = Some("00000000:C1:00.0".to_owned());
     facts(e).xids_logged = vec![LoggedXid {
@@ -79,7 +79,7 @@ fn what_comes_of_what_a_reset_or_a_reboot_cures_condemns_nothing_and_all_else_do
             held_memory(e);
             memory(e)[2].bad_words = 3;
         }),
-        // A process of before takes time, and no GPU away.
+        // An earlier process takes time, but no GPU.
         (&[], |e| {
             held_memory(e);
             gpu(e, 1).rates.read_mb_per_s = vec![1_000_000];
@@ -117,7 +117,7 @@ fn what_comes_of_what_a_reset_or_a_reboot_cures_condemns_nothing_and_all_else_do
             gpu(e, 3).mig_enabled = Some(true);
             claims(e)[2].sm_count = Some(16);
         }),
-        // It is another kind of GPU, cut up or not.
+        // It is another kind of GPU, in slices or not.
         (&[C::InventoryIdentity], |e| {
             gpu(e, 3).mig_enabled = Some(true);
             claims(e)[3].name = "NVIDIA A100-SXM4-80GB".to_owned();
@@ -126,7 +126,7 @@ fn what_comes_of_what_a_reset_or_a_reboot_cures_condemns_nothing_and_all_else_do
             gpu(e, 3).mig_enabled = Some(true);
             e.checksums[3][1] = Word64(6);
         }),
-        // Not all was filled that could be had: nobody held it.
+        // Less was filled than could be allocated: nobody held it.
         (&[C::MemoryCapacity], |e| {
             e.filled.as_mut().expect("filled")[1].filled_bytes -= 65_536;
             gpu(e, 1).used_memory_mib = Some(40_000);
@@ -153,7 +153,7 @@ fn what_comes_of_what_a_reset_or_a_reboot_cures_condemns_nothing_and_all_else_do
             gpu(e, 3).health_after.remap_failed = Some(true);
             gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
         }),
-        // So says the driver.
+        // By the driver's report.
         (&[], |e| {
             needs_a_reset(e);
             gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];
@@ -162,7 +162,7 @@ fn what_comes_of_what_a_reset_or_a_reboot_cures_condemns_nothing_and_all_else_do
             needs_a_reset(e);
             memory(e)[2].bad_words = 3;
         }),
-        // What is not corrected explains nothing.
+        // ECC that is off explains nothing.
         (&[C::MemoryRead], |e| {
             gpu(e, 3).ecc_enabled = Some(false);
             gpu(e, 3).rates.read_mb_per_s = vec![1_000_000];

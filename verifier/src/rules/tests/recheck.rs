@@ -1,4 +1,4 @@
-//! What counts in a re-check of a node in use, and what its user's own work leaves alone.
+//! The weights of a re-check of a node in use, which ignores its user's own work.
 
 use super::*;
 use crate::order::order_for_recheck;

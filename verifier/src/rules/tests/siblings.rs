@@ -1,4 +1,4 @@
-//! Products that all GPUs of a node make of the same inputs.
+//! Products that all GPUs of a node compute from the same inputs.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_gpu_is_named_whose_product_is_not_that_of_most() {
         let said = note.contains(&format!("GPU {at}: its 16-bit product is not"));
         assert_eq!(said, named, "{note}");
     }
-    // Of 8 bits as of 16.
+    // For 8 bits as for 16.
     let (outcome, note) = repeat(|e| {
         for at in 0..8 {
             gpu(e, at).gemm_fp8_sums = vec![Word64(1)];
@@ -65,7 +65,7 @@ fn only_gpus_of_one_kind_are_compared_and_one_alone_with_none() {
         }
     });
     assert_eq!(others.0, Outcome::Met, "{others:?}");
-    // Who measured no rate of such products made none of these either.
+    // A GPU without a rate of such products computed none of these either.
     let unrated = repeat(|e| {
         for at in 0..8 {
             gpu(e, at).gemm_16bit_sums.clear();

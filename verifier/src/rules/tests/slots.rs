@@ -1,4 +1,4 @@
-//! A card in a slot that is older than it is slower, and nothing of it is broken.
+//! A card in an older slot is slower, but nothing is broken.
 
 use market::verification::HostLink;
 
@@ -11,7 +11,7 @@ const LINK: [FindingCode; 3] = [
     FindingCode::HostLinkOut,
 ];
 
-/// What is found of the host links of eight H100s, which are of generation 5, after a change.
+/// The findings on the host links of eight H100s, which are of generation 5, after a change.
 fn found(change: impl FnOnce(&mut Evidence)) -> [Finding; 3] {
     let (findings, _) = judged(change);
     LINK.map(|code| {

@@ -1,4 +1,4 @@
-//! The rule on the driver: what of its libraries is held against those that were published.
+//! The rule on the driver: how its libraries are compared with the published ones.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::*;
 
 const FOLDER: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// What is judged of a node with this driver that loaded this file.
+/// The finding on a node with this driver that loaded this file.
 fn of_library(driver: &str, name: &str, sha256: Option<Digest>) -> Finding {
     let (findings, _) = judged(|e| {
         super::changes::driver(e, driver);
@@ -80,7 +80,7 @@ fn a_version_that_nobody_wrote_down_and_a_file_that_cannot_be_read_are_told_and_
     ] {
         let found = of_library(driver, name, sha256);
         assert_eq!(found.outcome, Outcome::Met, "{name}");
-        assert!(found.note.contains("not held against"), "{}", found.note);
+        assert!(found.note.contains("not compared with"), "{}", found.note);
     }
 }
 

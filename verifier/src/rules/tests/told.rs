@@ -1,4 +1,4 @@
-//! What findings tell beside their outcome: remedies, figures and words.
+//! The content of findings beyond their outcome: remedies, figures and words.
 
 use super::changes::*;
 use super::*;
@@ -61,7 +61,7 @@ fn of_two_sums_that_are_as_bad_the_first_is_told() {
     );
 }
 
-/// What a node sends may be shown to people: no control characters, no endless words.
+/// A node's text may be shown to people: no control characters, no endless words.
 #[test]
 fn words_of_a_node_are_cut_and_cleaned_before_they_are_told() {
     let (findings, _) = judged(|e| {
@@ -117,7 +117,7 @@ fn storage_of_which_nothing_was_promised_is_held_against_nothing() {
     assert_eq!(outcomes(&order), [Outcome::Noted; 2]);
 }
 
-/// A container hides the kernel's log; that is said and fails nobody.
+/// A container hides the kernel's log; that is reported and fails nobody.
 #[test]
 fn an_xid_history_that_cannot_be_read_is_said() {
     let (findings, verdict) = judged(|e| facts(e).xid_history_visible = Some(false));

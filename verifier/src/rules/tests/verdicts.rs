@@ -1,4 +1,4 @@
-//! What findings amount to, at each level and by which floors.
+//! The verdict of findings, at each level and by each set of floors.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn what_a_level_must_have_and_has_not_leaves_the_verdict_open() {
         unmet.iter().all(|(_, outcome)| *outcome == Outcome::NotRun),
         "{unmet:?}"
     );
-    // What agents cannot always do is told and does not decide.
+    // A check that agents cannot always do is reported and does not decide.
     let (unmet, verdict) = after(|e| facts(e).collectives.clear());
     assert_eq!(unmet, [(FindingCode::AllReduce, Outcome::NotRun)]);
     assert_eq!(verdict, Verdict::Pass);
@@ -80,7 +80,7 @@ fn facts_of_a_report_that_nobody_signed_count_for_nothing() {
     assert_eq!(verdict, Verdict::Fail);
 }
 
-/// A report that names a trouble may leave out what comes after it: so it must never pass.
+/// A report that names a trouble may omit the steps after it: so it must never pass.
 #[test]
 fn no_report_with_a_trouble_passes_at_any_level() {
     let kinds = [

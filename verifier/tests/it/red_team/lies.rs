@@ -9,7 +9,7 @@ pub struct Lie {
     pub test: &'static str,
     pub what: &'static str,
     pub how: &'static str,
-    /// What the broker finds; nothing where it does not take the step at all.
+    /// The codes that the broker finds; none where it refuses the step.
     pub codes: &'static [FindingCode],
 }
 

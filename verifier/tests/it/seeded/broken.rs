@@ -1,5 +1,5 @@
-//! How each class of failure befalls a good node. Kinds and degrees are those of public reports; where only the
-//! kind is known, the degree is drawn widely.
+//! How each class of failure affects a good node. Kinds and degrees are those of public reports; where only
+//! the kind is known, the degree is drawn widely.
 
 use market::verification::{
     FabricState, GpuFacts, HostLink, Level, Step, Trouble, TroubleKind, Word64, XidEvent,
@@ -13,7 +13,7 @@ pub fn one(node: &Seeded, dice: &mut Dice) -> usize {
     dice.below(node.kind.gpus) as usize
 }
 
-/// The agent stops at a step and reports why; what comes after it never happened.
+/// The agent stops at a step and reports why; the later steps never happened.
 pub fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
     let evidence = &mut node.evidence;
     evidence
@@ -125,7 +125,7 @@ pub fn fabric(node: &mut Seeded, dice: &mut Dice) -> String {
 pub fn links(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let links = node.kind.gpu.spec().nvlink_links.unwrap_or(1);
-    // Drivers show missing links, as a rule; those of a shimmed or confused one show in the rates.
+    // Drivers usually show missing links; those of a shimmed or confused driver show in the rates.
     let told = dice.chance(0.8);
     let gone = match told {
         true => 1 + dice.below(links),
@@ -141,7 +141,7 @@ pub fn links(node: &mut Seeded, dice: &mut Dice) -> String {
     let slow = factor.max(0.05);
     let (spec, gpus) = (node.kind.gpu.spec(), node.kind.gpus);
     if !told && !board::is_switched(spec, gpus) {
-        // Of two that are not joined by a switch one direction, as what is sent back may go as it should.
+        // Without a switch between the two, one direction only: the other may be good.
         let to = (gpu as u32 + 1) % gpus;
         for pair in node.facts().pairs.iter_mut().flatten() {
             if (pair.from, pair.to) == (gpu as u32, to) {
@@ -217,7 +217,7 @@ pub fn memory(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-/// All rates of a GPU that follow its clocks, as far as an agent measures them.
+/// All rates of a GPU that depend on its clocks, as far as an agent measures them.
 pub fn slow_down(gpu: &mut GpuFacts, factor: f64) {
     scale(&mut gpu.rates.gemm_16bit_gflops, factor);
     scale(&mut gpu.rates.gemm_fp8_gflops, factor);
@@ -227,7 +227,7 @@ pub fn slow_down(gpu: &mut GpuFacts, factor: f64) {
     }
 }
 
-/// The whole node slower by a factor, which no counter and no sibling tells.
+/// The whole node slower by a factor, which no counter and no sibling shows.
 pub fn slow_down_all(node: &mut Seeded, factor: f64) {
     for rates in &mut node.report().copy_mb_per_s {
         scale(rates, factor);
@@ -243,7 +243,7 @@ pub fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let tdp = node.kind.gpu.spec().tdp_w.unwrap_or(300);
     match dice.below(3) {
-        // A cap that the driver tells: 150 of 300 W and 240 of 400 W were seen.
+        // A cap that the driver reports: 150 of 300 W and 240 of 400 W were seen.
         0 => {
             let share = dice.between(0.25, 0.62);
             let everywhere = dice.chance(0.5);
@@ -307,7 +307,7 @@ pub fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
     let facts = node.gpu(gpu);
     let good = facts.host_link.expect("a link");
     if dice.chance(0.3) {
-        // One direction alone: 11 where the other has 25, and 6 of 26, were seen.
+        // One direction only: 11 where the other has 25, and 6 of 26, were seen.
         let factor = dice.between(0.1, 0.45);
         let rates = &mut facts.rates;
         let (rates, what) = match dice.chance(0.5) {
@@ -343,7 +343,7 @@ pub fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
 pub fn port(node: &mut Seeded, dice: &mut Dice) -> String {
     // Hidden ports are another class.
     let mut fresh = pretend::surroundings(&node.kind, dice).host.ports;
-    // Two for storage besides, which must stand in for none.
+    // Two more for storage, which must not stand in for any.
     if let Some(ports) = &mut fresh {
         ports.extend(storage_ports(&ports[0]));
     }
@@ -364,7 +364,7 @@ pub fn port(node: &mut Seeded, dice: &mut Dice) -> String {
             format!("port {index} flapping")
         }
         _ => {
-            // Its state and its rate are those of a good one: only what is sent through it tells.
+            // Its state and its rate are those of a good one: only traffic through it shows the fault.
             let factor = dice.between(0.1, 0.6);
             node.unseen = Some(match &mut node.together {
                 Some(together) => {
@@ -401,7 +401,7 @@ pub fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
     let gpu = one(node, dice);
     let memory = node.claims()[gpu].memory_mib;
     let used = (f64::from(memory) * dice.between(0.05, 0.9)) as u32;
-    // In a container the processes of others are not seen, their memory is.
+    // In a container the processes of others are hidden, but their memory is not.
     let processes = dice.chance(0.5).then(|| 1 + dice.below(4));
     let facts = node.gpu(gpu);
     facts.used_memory_mib = Some(used);

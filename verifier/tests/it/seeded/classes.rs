@@ -1,4 +1,4 @@
-//! The classes of failure of leased nodes, and which nodes each can befall.
+//! The classes of failure of leased nodes, and the nodes that each can affect.
 
 use market::gpu::Gpu;
 use verifier::board;
@@ -12,9 +12,9 @@ use super::node::Seeded;
 pub struct Class {
     /// Its name in `docs/verification-checks.md`.
     pub name: &'static str,
-    /// What is wrong.
+    /// The fault.
     pub what: &'static str,
-    /// Whether it can befall such a node.
+    /// Whether it can affect such a node.
     pub befalls: fn(&Kind) -> bool,
     /// Breaks a good node and says how.
     pub befall: fn(&mut Seeded, &mut Dice) -> String,

@@ -1,4 +1,4 @@
-//! How nodes are passed off as others.
+//! How sellers pass nodes off as others.
 
 use market::verification::Level;
 use verifier::pretend::{Dice, Kind};
@@ -47,8 +47,8 @@ pub fn fraud(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-/// Other GPUs than sold: told by an honest driver, or hidden by a shim over NVML that lies on what
-/// it can and not on what chip, bus and clock show.
+/// Other GPUs than sold: reported by an honest driver, or hidden by a shim over NVML that can lie about some
+/// facts but not about those that chip, bus and clock show.
 fn impostor(node: &mut Seeded, dice: &mut Dice) -> String {
     let other = lookalike(&node.kind).expect("a lookalike");
     let real = Seeded::of(
@@ -92,12 +92,12 @@ fn impostor(node: &mut Seeded, dice: &mut Dice) -> String {
     )
 }
 
-/// Fewer GPUs than sold: told, or each shown several times, which shares their rates.
+/// Fewer GPUs than sold: reported, or each shown several times, which share its rates.
 fn fewer(node: &mut Seeded, dice: &mut Dice) -> String {
     let sold = node.kind.gpus;
     let real = dice.below(sold.max(2)).max(1).min(sold);
     if real == sold {
-        // One sold, none there.
+        // One sold, none present.
         node.claims().clear();
         return "no GPU at all".to_owned();
     }

@@ -1,4 +1,4 @@
-//! Good nodes of many kinds, with what good nodes in the field show beside the figures.
+//! Good nodes of many kinds, with the usual peculiarities of good nodes in the field.
 
 use market::fabric::Internode;
 use market::gpu::{Gpu, product_names};
@@ -15,7 +15,7 @@ use verifier::pretend::{self, Dice, Kind};
 use super::classes::Class;
 use super::together::Together;
 
-/// What is leased: GPUs with the numbers in which they are sold, more often the common ones.
+/// The leased nodes: GPUs in the numbers in which they are sold, more often the common ones.
 const SOLD: &[(&str, &[u32])] = &[
     ("H100-SXM", &[8, 8, 8, 8, 4, 2, 1]),
     ("H100-SXM", &[8, 8, 8, 1]),
@@ -47,15 +47,15 @@ const SOLD: &[(&str, &[u32])] = &[
 
 /// One node before the rules.
 pub struct Seeded {
-    /// What it is, or is sold as.
+    /// Its kind, or the kind as which it is sold.
     pub kind: Kind,
-    /// What it leaves behind.
+    /// Its evidence.
     pub evidence: Evidence,
     /// The gang that it is leased with.
     pub together: Option<Together>,
-    /// What is wrong with it, in words.
+    /// Its fault, in words.
     pub what: String,
-    /// Why nothing that an agent measures tells it, where that is so.
+    /// Why no measurement of an agent shows it, where none does.
     pub unseen: Option<&'static str>,
 }
 
@@ -87,12 +87,12 @@ impl Seeded {
         node
     }
 
-    /// What it was to do.
+    /// Its order.
     pub fn order_at(&self, level: Level) -> VerificationOrder {
         order_of(&self.kind, level)
     }
 
-    /// A node as the model has it.
+    /// A node of the model.
     pub fn of(kind: Kind, dice: &mut Dice) -> Self {
         let order = order_of(&kind, Level::Standard);
         let spec = kind.gpu.spec();
@@ -170,7 +170,7 @@ impl Seeded {
         }
     }
 
-    /// What nodes show that have been in use, in containers and in machines of many makers, without
+    /// The properties of nodes that have been in use, in containers and in machines of many makers, without
     /// being broken.
     fn age(&mut self, dice: &mut Dice) {
         let spec = self.kind.gpu.spec();
@@ -217,7 +217,7 @@ impl Seeded {
                 self.gpu(index).used_memory_mib = Some(dice.below(500));
             }
         }
-        // Set-ups that are slower than published and sold as they are.
+        // Set-ups that are slower than published and are sold as such.
         let all = |node: &mut Self, change: &dyn Fn(&mut GpuFacts)| {
             node.facts().gpus.iter_mut().for_each(change);
         };
@@ -225,7 +225,8 @@ impl Seeded {
             all(self, &|gpu| in_older_slot(gpu, 5));
         }
         if spec.canonical == "V100-SXM2-32" && self.kind.gpus == 8 {
-            // Quads, each GPU with one partner in the other one: two links, one, or the way by the host.
+            // Quads, each GPU with one partner in the other one: two links, one, or the path through the
+            // host.
             for pair in self.facts().pairs.iter_mut().flatten() {
                 pair.mb_per_s = match pair.from ^ pair.to {
                     4 => 48_000,
@@ -256,13 +257,13 @@ impl Seeded {
         }
     }
 
-    /// What differs with how an owner builds and sets up good machines.
+    /// The differences by which owners build and set up good machines.
     fn set_up(&mut self, dice: &mut Dice) {
         if let Some(ports) = &mut self.facts().host.ports {
             built_otherwise(ports, dice);
         }
         if self.kind.gpu.spec().ecc_default.as_deref() == Some("off") && dice.chance(0.1) {
-            // Their owner has errors corrected, which takes a sixteenth of the memory.
+            // Their owner has ECC on, which takes a sixteenth of the memory.
             for gpu in &mut self.facts().gpus {
                 gpu.ecc_enabled = Some(true);
             }
@@ -310,8 +311,8 @@ impl Seeded {
     }
 }
 
-/// Ports as machines have them that do not have one for each GPU and no other: two for storage besides, half as
-/// many of twice the rate, twice as many of half of it.
+/// Ports of machines that do not have exactly one for each GPU: two more for storage, half as many of twice
+/// the rate, twice as many of half of it.
 fn built_otherwise(ports: &mut Vec<PortFacts>, dice: &mut Dice) {
     let gbps = ports[0].rate_gbps.unwrap_or(0);
     let gbps = match dice.below(8) {
@@ -331,7 +332,7 @@ fn built_otherwise(ports: &mut Vec<PortFacts>, dice: &mut Dice) {
     }
 }
 
-/// Has it in a slot of the generation before its own, with what that carries.
+/// Puts it in a slot one generation older than its own, with that slot's rate.
 fn in_older_slot(gpu: &mut GpuFacts, generation: u32) {
     let lane = |generation| lane_mb_per_s(generation).expect("known");
     let share = lane(generation) / lane(generation + 1);
@@ -350,7 +351,7 @@ fn in_older_slot(gpu: &mut GpuFacts, generation: u32) {
     }
 }
 
-/// Two ports to where data lies, at half of what one for a GPU carries.
+/// Two ports to storage, at half the rate of one for a GPU.
 pub fn storage_ports(like: &PortFacts) -> [PortFacts; 2] {
     [90, 91].map(|number| PortFacts {
         name: format!("mlx5_{number}/1"),
@@ -359,8 +360,8 @@ pub fn storage_ports(like: &PortFacts) -> [PortFacts; 2] {
     })
 }
 
-/// What of a GPU's memory nobody gets: the driver keeps 320 to 560 MiB of what it reports, the agent's context
-/// takes 1 to 3 for each multiprocessor and something to begin with. Units: MiB.
+/// The part of a GPU's memory that nobody can allocate: the driver reserves 320 to 560 MiB of the memory it
+/// reports, the agent's context takes 1 to 3 for each multiprocessor and a fixed part. Units: MiB.
 fn reserved_mib(kind: &Kind, dice: &mut Dice) -> u32 {
     let multiprocessors = f64::from(kind.gpu.spec().sm_count.unwrap_or(100));
     let share = dice.share();
@@ -368,7 +369,7 @@ fn reserved_mib(kind: &Kind, dice: &mut Dice) -> u32 {
     (320.0 + 240.0 * share + context) as u32
 }
 
-/// What is filled where so much can be had.
+/// The fill where this much can be allocated.
 pub fn had(order: &VerificationOrder, allocatable_mib: u32) -> Filled {
     Filled {
         allocatable_mib,
@@ -394,7 +395,7 @@ fn order_of(kind: &Kind, level: Level) -> VerificationOrder {
     order_for(expected, 0, level, Mode::Real)
 }
 
-/// A kind that is sold and that something can befall.
+/// A kind that is sold and that a failure can affect.
 fn sold(dice: &mut Dice, befalls: fn(&Kind) -> bool) -> Kind {
     loop {
         let (gpu, counts) = dice.one_of(SOLD);

@@ -1,4 +1,4 @@
-//! Seeded machines whose driver the fake one plays, before the unmodified agent.
+//! Seeded machines that the fake driver simulates, before the unmodified agent.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::machine::{Machine, attestation, order, system_with_ports, write_port}
 /// How many good ones and how many broken ones.
 const MACHINES: u32 = 20;
 
-/// A good machine: figures scatter as those of good cards do, and cards have been in use.
+/// A good machine: figures vary as those of good cards do, and cards have been in use.
 fn good(dice: &mut Dice) -> Script {
     let mut script = Script {
         gpus: (0..1 + dice.below(2)).map(Card::h100).collect(),
@@ -40,7 +40,7 @@ fn good(dice: &mut Dice) -> Script {
     script
 }
 
-/// A failure that the fake driver can play, and whether only a load shows it.
+/// A failure that the fake driver can simulate, and whether only a load shows it.
 type Befall = (&'static str, bool, fn(&mut Script, usize, &mut Dice));
 
 /// One or more for each class but F9, whose ports are no driver's: see [`PORT_BEFALLS`].
@@ -56,7 +56,7 @@ const BEFALLS: [Befall; MACHINES as usize] = [
     }),
     ("F3", false, |s, _, _| s.init = 802),
     ("F4", false, |s, at, dice| {
-        // One GPU alone has nothing to be linked to.
+        // One GPU alone has no links.
         s.gpus = (0..2).map(Card::h100).collect();
         let down = 1 + dice.below(18) as usize;
         s.gpus[at].links[..down].fill(false);
@@ -103,7 +103,7 @@ const BEFALLS: [Befall; MACHINES as usize] = [
     ("F14", false, |s, at, _| s.gpus[at].tells_xids = false),
 ];
 
-/// What befalls a port to the other nodes, whose files no driver shows.
+/// A failure of a port to the other nodes, whose files no driver shows.
 type PortBefall = fn(&Path, &mut Dice);
 
 const PORT_BEFALLS: [PortBefall; 2] = [
@@ -114,13 +114,13 @@ const PORT_BEFALLS: [PortBefall; 2] = [
     },
 ];
 
-/// Whether the agent lets it pass, with what counted against it.
+/// Whether the agent passes it, with the findings that counted against it.
 fn passes(script: &Script, level: Level) -> (bool, String) {
     let gpus = script.gpus.len() as u32;
     against(&Machine::new(script).verify(&order(gpus, level)))
 }
 
-/// As [`passes`], of a machine that was sold with a port for each GPU, as these files show them.
+/// As [`passes`], for a machine that was sold with a port for each GPU, as these files show them.
 fn passes_with_ports(script: &Script, root: &Path) -> (bool, String) {
     let mut order = order(script.gpus.len() as u32, Level::Quick);
     order.expected.internode = Some(Internode::InfinibandNdr400);

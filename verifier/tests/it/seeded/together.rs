@@ -1,9 +1,9 @@
 //! The gang that a node of a named fabric is leased with, as far as the links between its nodes go.
 //!
-//! A quarter of such nodes are leased alone: nothing sends through their ports. The adapters of the
-//! others have addresses and are measured over TCP, one after the other. What share of a wire TCP fills
-//! on good hosts is a guess, between a half and nearly all of it by set-up; the adapters that are far from the
-//! processor that sends come to up to a fifth less.
+//! A quarter of such nodes are leased alone: nothing sends through their ports. The adapters of the others
+//! have addresses and are measured over TCP, one after the other. The share of a wire that TCP fills on good
+//! hosts is a guess, between a half and nearly all of it by set-up; adapters far from the sending processor
+//! reach up to a fifth less.
 
 use market::attestation::Finding;
 use market::verification::{GangAnswer, GangCall, Level, Measure, Rail, RoundDone, Shown};
@@ -19,7 +19,7 @@ const OWN: usize = 0;
 /// How much the rates of one link differ.
 const SCATTER: f64 = 0.03;
 
-/// What the adapters of a gang carry.
+/// The rates of a gang's adapters.
 pub struct Together {
     /// Per node and rail: the share of the wire that TCP fills.
     reach: Vec<Vec<f64>>,
@@ -53,7 +53,7 @@ impl Together {
         self.carries[OWN][rail] = factor;
     }
 
-    /// What the broker makes of it, as it counts for the seeded node.
+    /// The broker's findings on it, as they count for the seeded node.
     pub fn findings(&self, node: &Seeded) -> Vec<Finding> {
         let nodes = self.reach.len();
         let signer = |node: usize| Signer::from_seed(&[node as u8; 32]).public_key();
@@ -112,7 +112,7 @@ impl Together {
                     received_mb_per_s: rates(other, node),
                 }
             }
-            // Some gigabytes in a second on each rail, as one core sums.
+            // Some gigabytes a second on each rail, as one core sums.
             Measure::Ring { bytes, repeats, .. } => Shown::Ring {
                 repeats_us: vec![bytes / 1_000; *repeats as usize],
                 wrong_words: 0,
