@@ -74,13 +74,13 @@ pub enum Remedy {
 pub enum Outcome {
     /// Done and met.
     Met,
-    /// Done and met, within the band above the floor or with an oddity.
+    /// Done and met, within the band above the floor or with an anomaly.
     Warned,
     /// Done and not met.
     Failed,
     /// Not done, or its answer cannot be believed.
     NotRun,
-    /// Said for the reader; it decides nothing.
+    /// For the reader; it decides nothing.
     Noted,
 }
 
@@ -120,7 +120,7 @@ finding_codes! {
     InventoryUnique, "inv.unique", Replace;
     /// A node in use shows the GPUs that were handed over with it, and no others.
     InventoryPinned, "inv.pinned", Replace;
-    /// No GPU is in another lease, has failed of late, or was seen before as something else.
+    /// No GPU is in another lease, has failed recently, or was seen before as something else.
     InventoryHistory, "inv.history", Replace;
     /// Kernel, NVML, CUDA and the lease agree on the GPUs.
     InventorySources, "inv.sources", Replace;
@@ -132,7 +132,7 @@ finding_codes! {
     InventoryMig, "inv.mig", Reset;
     /// Error correction is set as the GPU's kind has it.
     InventoryEccMode, "inv.ecc_mode", Reset;
-    /// Nothing of a tenant before is left on the GPUs.
+    /// Nothing of a previous tenant is left on the GPUs.
     InventoryResidue, "inv.residue", Reboot;
     /// The host has the cores and the memory that were leased.
     HostShape, "host.shape", Monitor;
@@ -148,7 +148,7 @@ finding_codes! {
     FabricNotReady, "fabric.not_ready", Reboot;
     /// All links between the GPUs of the node are up.
     NvlinkActive, "nvlink.active", Reboot;
-    /// The memory that could be allocated is the memory reported.
+    /// The memory that the agent could allocate is the memory reported.
     MemoryCapacity, "mem.capacity", Replace;
     /// Memory reads back as written, as the agent counted.
     MemoryPattern, "mem.pattern", Replace;
@@ -184,7 +184,7 @@ finding_codes! {
     HostLinkTogether, "pcie.together", Monitor;
     /// Every GPU reaches every other at the rate of their links.
     PairRates, "p2p.pairs", Replace;
-    /// All GPUs together reduce at the rate of their links, and rightly.
+    /// All GPUs together reduce at the rate of their links, and correctly.
     AllReduce, "coll.allreduce", Replace;
     /// The power limit is that of the GPU's kind.
     PowerLimit, "power.limit", Replace;
@@ -194,7 +194,7 @@ finding_codes! {
     GemmFp8, "gemm.fp8", Replace;
     /// No GPU is slower than its siblings.
     GemmStraggler, "gemm.straggler", Replace;
-    /// The rate under load does not fall.
+    /// The rate under load does not drop.
     BurnSustained, "burn.sustained", Replace;
     /// No heat, power supply or hardware slows the clock under load.
     BurnThrottle, "burn.throttle", Replace;
@@ -206,21 +206,23 @@ finding_codes! {
     NetworkPorts, "net.local", Replace;
     /// Every pair of nodes of the gang copies as fast as the others do.
     NetworkPairs, "net.pairs", Replace;
-    /// All nodes of the gang sum up together, and rightly.
+    /// All nodes of the gang compute a sum together, correctly.
     NetworkAllReduce, "net.allreduce", Replace;
-    /// The GPUs of all nodes of the gang sum up by NCCL, rightly and as fast as the fabric that was sold.
+    /// The GPUs of all nodes of the gang compute a sum by NCCL, correctly and as fast as the fabric that was
+    /// sold.
     NetworkCollective, "net.collective", Replace;
-    /// The GPUs of every two nodes of the gang sum up by NCCL, rightly and as fast as those of the others.
+    /// The GPUs of every two nodes of the gang compute a sum by NCCL, correctly and as fast as those of the
+    /// other pairs.
     NetworkCollectivePairs, "net.collective_pairs", Replace;
     /// The sum over the nodes takes as long every time.
     NetworkJitter, "net.jitter", Monitor;
-    /// What was measured between the nodes is the fabric that was sold.
+    /// The measurements between the nodes match the fabric that was sold.
     NetworkFabric, "net.fabric", Monitor;
     /// The node was measured with all nodes of its gang, also those of other orders.
     NetworkTogether, "net.together", Monitor;
-    /// Storage is read as fast as was promised.
+    /// Storage is read as fast as promised.
     StorageRead, "storage.read", Replace;
-    /// Storage is written as fast as was promised.
+    /// Storage is written as fast as promised.
     StorageWrite, "storage.write", Replace;
     /// The same product gave the same bits in every iteration.
     SdcRepeat, "sdc.repeat", Replace;
@@ -234,11 +236,11 @@ finding_codes! {
     AgentSignature, "agent.signature", Replace;
     /// The report is of this conversation and says what the steps said.
     AgentReport, "agent.report", Replace;
-    /// The device pretends; nothing here is about real hardware.
+    /// The device is simulated; nothing here is about real hardware.
     DeviceSimulated, "device.simulated", Monitor;
 }
 
-// Written out: the derived one does not read words that a macro hands on.
+// Written out, because the derive does not read words that a macro passes on.
 impl utoipa::PartialSchema for FindingCode {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
         utoipa::openapi::ObjectBuilder::new()
@@ -272,7 +274,7 @@ pub enum Weight {
     Must,
     /// It must be met where it was done.
     May,
-    /// It is tried out: said for the reader, and decides nothing.
+    /// On trial: shown to the reader, and decides nothing.
     Shadow,
 }
 
@@ -341,7 +343,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether it decides anything: what is only tried out does not.
+    /// Whether it counts for the verdict: a check on trial does not.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.weight != Weight::Shadow
@@ -353,7 +355,7 @@ impl Finding {
         self.outcome == Outcome::Failed && self.counts()
     }
 
-    /// Whether it had to be done and was not, so that the verdict stays open.
+    /// Whether it had to be done and was not, so that the verdict is inconclusive.
     #[must_use]
     pub fn leaves_open(&self) -> bool {
         self.outcome == Outcome::NotRun && self.weight == Weight::Must
@@ -383,40 +385,40 @@ pub struct Attestation {
     pub lease_id: LeaseId,
     /// The node's number within its lease, from 0.
     pub node_index: u32,
-    /// The node's address, as its provider gave it where that did; absent when it never spoke.
+    /// The node's address, as its provider gave it where it did; absent when the node never called.
     pub host: Option<String>,
     /// What was leased.
     pub expected: ExpectedNode,
-    /// What the node claimed; absent when it never got so far.
+    /// What the node claimed; absent when it did not get that far.
     pub inventory: Option<Inventory>,
     /// How much was checked.
     pub level: Level,
-    /// Whether the node was in use and looked at again: less was checked than before a hand-off.
+    /// Whether this is a re-check of a node in use: it checks less than a verification before a hand-off.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recheck: bool,
     /// The result.
     pub verdict: Verdict,
-    /// Whether the node, or anything measured on it, was pretended. Then this says nothing about
-    /// any real machine.
+    /// Whether the node, or any measurement on it, was simulated. Then this proves nothing about any real
+    /// machine.
     pub simulated: bool,
-    /// What the agent computed on, as it said.
+    /// What the agent computed on, as it reported.
     pub device_kind: Option<DeviceKind>,
     /// The key that signed the agent's report.
     pub agent_key: Option<AgentKey>,
     /// The BLAKE3 hash of the agent's signed report, byte for byte.
     pub agent_report_digest: Option<Digest>,
-    /// The agent that spoke, as it said; absent when it never did.
+    /// The agent that called, as it reported; absent when none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentBuild>,
-    /// The hash of the kernels that measured, as it said.
+    /// The hash of the kernels that measured, as the agent reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<Digest>,
-    /// Which table of floors judged.
+    /// The version of the table of floors that was applied.
     pub floors_version: String,
-    /// Which table of checks judged; absent in documents of before it was named.
+    /// The version of the table of checks that was applied; absent in documents older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_version: Option<String>,
-    /// Whether the maker of the GPUs vouched for them; absent in documents of before it was said.
+    /// Whether the maker of the GPUs vouched for them; absent in documents older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attested: Option<Attested>,
     /// What was found, in a fixed order.
@@ -428,8 +430,8 @@ pub struct Attestation {
 }
 
 impl Attestation {
-    /// Whether this speaks for a real machine that passed whole. A simulated pass does not, nor does the light look
-    /// at a node in use, which takes no memory and measures no rate.
+    /// Whether this proves that a real machine passed in full. A simulated pass does not. Nor does the short
+    /// re-check of a node in use, which takes no memory and measures no rate.
     #[must_use]
     pub const fn proves_real_hardware(&self) -> bool {
         self.verdict.is_pass() && !self.simulated && !self.recheck
