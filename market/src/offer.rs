@@ -257,7 +257,7 @@ impl Offer {
 
     /// The offer in its JSON form, for this many nodes.
     ///
-    /// Errors: [`MoneyError::Overflow`] when the sum passes 64 bits of units.
+    /// Errors: [`MoneyError::Overflow`] when the sum exceeds 64 bits of units.
     pub fn view(&self, nodes: u32) -> Result<OfferView, MoneyError> {
         Ok(OfferView {
             offer_id: self.offer_id,

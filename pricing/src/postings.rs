@@ -127,7 +127,7 @@ impl Segment {
 /// Keys: `lease/{lease id}/{part}`, for the claim `lease/{lease id}/claim`. Each part is effective at its
 /// end.
 /// Errors: [`PriceError::TimesOutOfOrder`] when the four times do not follow each other,
-/// [`PriceError::Money`] when a sum passes 64 bits, [`PriceError::Ledger`].
+/// [`PriceError::Money`] when a sum exceeds 64 bits, [`PriceError::Ledger`].
 pub fn provider_cost(
     lease: &LeaseLife,
     mut new_id: impl FnMut() -> TransactionId,

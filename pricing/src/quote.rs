@@ -12,7 +12,7 @@ use crate::rate::per_gpu_hour;
 ///
 /// The rate is the offer's price per GPU-hour with no margin on it.
 /// Errors: [`PriceError::NothingToQuote`] for no line or no node, [`PriceError::Slice`],
-/// [`PriceError::UnknownPrice`], [`PriceError::Money`] when a sum passes 64 bits.
+/// [`PriceError::UnknownPrice`], [`PriceError::Money`] when a sum exceeds 64 bits.
 pub fn quote_lines<'a>(
     placement: impl IntoIterator<Item = (&'a Offer, u32)>,
 ) -> Result<Vec<QuoteLine>, PriceError> {

@@ -129,7 +129,7 @@ impl CostSums {
 
     /// Adds a charge.
     ///
-    /// Errors: [`PriceError::Money`] when a sum passes 64 bits or currencies are mixed.
+    /// Errors: [`PriceError::Money`] when a sum exceeds 64 bits or currencies are mixed.
     pub fn add(&mut self, charge: &Charge) -> Result<(), PriceError> {
         let facts = Facts {
             project: &charge.project_id,
