@@ -6,9 +6,7 @@ use crate::{FaultKind, Operation, Provider};
 #[derive(Debug, thiserror::Error)]
 pub enum SimulatorError {
     /// No such provider is simulated.
-    #[error(
-        "the simulator has no provider called `{0}`: use lambda, runpod or voltagepark"
-    )]
+    #[error("the simulator has no provider called `{0}`: use lambda, runpod or voltagepark")]
     UnknownProvider(String),
     /// A market file cannot be used.
     #[error("row {row} of the market file cannot be used: {why}")]

@@ -54,12 +54,7 @@ struct SpentDay {
     units: i64,
 }
 
-tenant_scoped!(
-    SpendingOf,
-    spending,
-    TenantSpending,
-    "current spending"
-);
+tenant_scoped!(SpendingOf, spending, TenantSpending, "current spending");
 
 impl TenantSpending<'_> {
     /// The tenant's open reservations and its charges of this month, as of one moment.

@@ -49,7 +49,9 @@ impl<'a> NewPod<'a> {
     pub(super) fn of(order: &'a LeaseOrder) -> Result<Self, AdapterError> {
         let offer = &order.offer;
         if order.nodes != 1 {
-            return Err(cannot("a pod is one container and cannot be part of a gang"));
+            return Err(cannot(
+                "a pod is one container and cannot be part of a gang",
+            ));
         }
         let region = offer.place.region.as_deref();
         let region = region.ok_or_else(|| cannot("the offer names no data centre"))?;
