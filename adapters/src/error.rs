@@ -108,7 +108,7 @@ pub enum AdapterError {
         method: &'static str,
         /// The path below the base URL.
         path: String,
-        /// What is wrong with it.
+        /// The fault.
         how: String,
     },
     /// The adapter cannot express this order on the wire; nothing was sent.

@@ -148,7 +148,7 @@ impl Access {
     }
 }
 
-/// What a reservation is called in files of its tenant: `gpb-` and the end of its id.
+/// The name of a reservation in its tenant's files: `gpb-` and the end of its id.
 fn short_name(id: ReservationId) -> String {
     let id = id.to_string();
     format!("gpb-{}", &id[id.len() - 8..])

@@ -13,7 +13,7 @@ use crate::verification::{
     AgentBuild, AgentKey, DeviceKind, Digest, ExpectedNode, Inventory, Level,
 };
 
-/// What the broker made of a node.
+/// The broker's verdict on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -23,7 +23,7 @@ pub enum Verdict {
     PassWithWarnings,
     /// A check was not met.
     Fail,
-    /// A mandatory check was not done, or its answer cannot be believed.
+    /// A mandatory check was not done, or its answer is not credible.
     Inconclusive,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What helps against a finding.
+/// The remedy for a failed check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
@@ -68,7 +68,7 @@ pub enum Remedy {
     Retry,
 }
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -78,7 +78,7 @@ pub enum Outcome {
     Warned,
     /// Done and not met.
     Failed,
-    /// Not done, or its answer cannot be believed.
+    /// Not done, or its answer is not credible.
     NotRun,
     /// For the reader; it decides nothing.
     Noted,
@@ -86,7 +86,7 @@ pub enum Outcome {
 
 macro_rules! finding_codes {
     ($($(#[$doc:meta])* $code:ident, $word:literal, $remedy:ident;)*) => {
-        /// What a finding is about.
+        /// The check of a finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum FindingCode {
             $($(#[$doc])* #[serde(rename = $word)] $code,)*
@@ -102,7 +102,7 @@ macro_rules! finding_codes {
                 match self { $(Self::$code => $word,)* }
             }
 
-            /// What helps when the check is not met.
+            /// The remedy when the check is not met.
             #[must_use]
             pub const fn remedy(self) -> Remedy {
                 match self { $(Self::$code => Remedy::$remedy,)* }
@@ -116,7 +116,7 @@ finding_codes! {
     InventoryCount, "inv.count", Replace;
     /// Each GPU is the leased one by name, memory and multiprocessors.
     InventoryIdentity, "inv.identity", Replace;
-    /// No GPU is shown twice, by this node or by two nodes of one rental.
+    /// No GPU is listed twice, by this node or by two nodes of one rental.
     InventoryUnique, "inv.unique", Replace;
     /// A node in use shows the GPUs that were handed over with it, and no others.
     InventoryPinned, "inv.pinned", Replace;
@@ -126,7 +126,7 @@ finding_codes! {
     InventorySources, "inv.sources", Replace;
     /// As many GPUs are there at the end as at the beginning.
     InventoryRecount, "inv.recount", Reboot;
-    /// The driver is one that exists for this system and is new enough, and is itself.
+    /// The driver's version exists for this system and is new enough, and no file of it was replaced.
     InventorySoftware, "inv.software", Replace;
     /// No GPU is cut into slices.
     InventoryMig, "inv.mig", Reset;
@@ -142,7 +142,7 @@ finding_codes! {
     HostClock, "host.clock", Monitor;
     /// Every GPU stayed on the bus.
     GpuLost, "gpu.lost", Replace;
-    /// The agent could go on to the end.
+    /// The agent could run to the end.
     AgentTrouble, "agent.trouble", Retry;
     /// The fabric between the GPUs of the node is up.
     FabricNotReady, "fabric.not_ready", Reboot;
@@ -170,17 +170,17 @@ finding_codes! {
     HealthGrowth, "health.growth", Monitor;
     /// The driver reported no error (XID) of a GPU while the agent ran.
     HealthXid, "health.xid", Replace;
-    /// What the container let the agent see of the GPUs' health.
+    /// Whether the container let the agent see the GPUs' health.
     HealthVisible, "health.visible", Monitor;
     /// The vendor's own diagnostic found nothing, where the node has it.
     HealthDiagnostic, "health.diagnostic", Replace;
     /// The host link has the lanes and the generation of the GPU's kind.
     HostLinkShape, "pcie.link", Replace;
-    /// Data come from the host as fast as over the GPU's host link.
+    /// Data arrive from the host at the rate of the GPU's host link.
     HostLinkIn, "pcie.h2d", Replace;
-    /// Data go to the host as fast as over the GPU's host link.
+    /// Data go to the host at the rate of the GPU's host link.
     HostLinkOut, "pcie.d2h", Replace;
-    /// Data come from the host to all GPUs at once.
+    /// Data arrive from the host at all GPUs at once.
     HostLinkTogether, "pcie.together", Monitor;
     /// Every GPU reaches every other at the rate of their links.
     PairRates, "p2p.pairs", Replace;
@@ -234,7 +234,7 @@ finding_codes! {
     StepTimedOut, "step.timed_out", Retry;
     /// The report is signed by the committed key and has the agreed form.
     AgentSignature, "agent.signature", Replace;
-    /// The report is of this conversation and says what the steps said.
+    /// The report belongs to this conversation and agrees with its steps.
     AgentReport, "agent.report", Replace;
     /// The device is simulated; nothing here is about real hardware.
     DeviceSimulated, "device.simulated", Monitor;
@@ -245,7 +245,7 @@ impl utoipa::PartialSchema for FindingCode {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
         utoipa::openapi::ObjectBuilder::new()
             .schema_type(utoipa::openapi::schema::Type::String)
-            .description(Some("What a finding is about."))
+            .description(Some("The check of a finding."))
             .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
             .into()
     }
@@ -314,18 +314,18 @@ pub enum Unit {
     Vcpus,
 }
 
-/// One check and how it came out.
+/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// What it is about.
+    /// The check.
     pub code: FindingCode,
-    /// How it came out.
+    /// The result.
     pub outcome: Outcome,
     /// How much it counts.
     #[serde(default, skip_serializing_if = "Weight::is_must")]
     pub weight: Weight,
-    /// What helps, where it was not met.
+    /// The remedy, where it was not met.
     pub remedy: Option<Remedy>,
     /// The unit of the numbers below.
     pub unit: Option<Unit>,
@@ -333,12 +333,12 @@ pub struct Finding {
     pub measured: Option<i64>,
     /// The least (or most) that is accepted.
     pub floor: Option<i64>,
-    /// What a good node shows.
+    /// The value of a good node.
     pub expected: Option<i64>,
     /// The values behind `measured`: per GPU in the order of the inventory, else per step, pair, port or
     /// repeat.
     pub samples: Vec<i64>,
-    /// What happened, in a sentence.
+    /// The explanation, in a sentence.
     pub note: String,
 }
 
@@ -387,9 +387,9 @@ pub struct Attestation {
     pub node_index: u32,
     /// The node's address, as its provider gave it where it did; absent when the node never called.
     pub host: Option<String>,
-    /// What was leased.
+    /// The node as leased.
     pub expected: ExpectedNode,
-    /// What the node claimed; absent when it did not get that far.
+    /// The node's own claims; absent when it did not get that far.
     pub inventory: Option<Inventory>,
     /// How much was checked.
     pub level: Level,
@@ -401,7 +401,7 @@ pub struct Attestation {
     /// Whether the node, or any measurement on it, was simulated. Then this proves nothing about any real
     /// machine.
     pub simulated: bool,
-    /// What the agent computed on, as it reported.
+    /// The device that the agent computed on, as it reported.
     pub device_kind: Option<DeviceKind>,
     /// The key that signed the agent's report.
     pub agent_key: Option<AgentKey>,
@@ -421,7 +421,7 @@ pub struct Attestation {
     /// Whether the maker of the GPUs vouched for them; absent in documents older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attested: Option<Attested>,
-    /// What was found, in a fixed order.
+    /// The findings, in a fixed order.
     pub findings: Vec<Finding>,
     /// What a reader must not conclude from this.
     pub what_this_does_not_prove: Vec<String>,

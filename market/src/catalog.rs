@@ -39,7 +39,7 @@ impl CatalogReading {
     }
 }
 
-/// What a reading could not read. A missing offer is gone only where it cannot be among these.
+/// The unreadable part of a reading. A missing offer is gone only where it cannot be among these.
 ///
 /// Each record behind it stands among the skipped as [`SkipReason::Unreadable`], with why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,11 +18,11 @@ pub const MAX_REASON_CHARS: usize = 200;
 pub struct Credit {
     /// Its id.
     pub id: CreditId,
-    /// Who need not pay it.
+    /// The tenant that need not pay it.
     pub tenant_id: TenantId,
     /// How much, above zero.
     pub amount: Money,
-    /// What for, in words that the tenant reads too.
+    /// The reason, in words that the tenant also reads.
     pub reason: String,
     /// The key of the administrator who gave it.
     pub granted_by: ApiKeyId,

@@ -26,8 +26,7 @@ fn words() -> String {
 
 macro_rules! event_types {
     ($($(#[$doc:meta])+ $variant:ident = $word:literal,)+) => {
-        /// What kind of thing happened: a closed set of words, dotted from the general to the
-        /// particular.
+        /// The type of an event: a closed set of words, dotted from the general to the particular.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EventType {
             $($(#[$doc])+ $variant,)+
@@ -207,7 +206,7 @@ impl utoipa::PartialSchema for EventType {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .description(Some("What kind of thing happened"))
+            .description(Some("The type of the event"))
             .enum_values(Some(Self::ALL.map(Self::as_str)))
             .into()
     }
@@ -224,7 +223,7 @@ pub struct Event {
     /// effect.
     #[schema(minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub sequence: u64,
-    /// What kind of thing happened.
+    /// The type of the event.
     #[serde(rename = "type")]
     pub kind: EventType,
     /// When.

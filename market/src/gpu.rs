@@ -179,7 +179,7 @@ impl GpuFamily {
     }
 }
 
-/// What an offer sells: a known GPU, or a family whose form the seller leaves open.
+/// The GPU of an offer: a known one, or a family whose form the seller leaves open.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GpuIdentity {
     /// This GPU.

@@ -39,7 +39,7 @@ pub enum LeaseState {
     Gone,
 }
 
-/// What can happen to a lease.
+/// An event of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseEvent {
@@ -83,7 +83,7 @@ pub enum LeaseEvent {
 pub struct IllegalLeaseTransition {
     /// The state it was in.
     pub state: LeaseState,
-    /// What happened.
+    /// The event.
     pub event: LeaseEvent,
 }
 

@@ -126,7 +126,7 @@ impl FromStr for Account {
 pub struct Posting {
     /// The account.
     pub account: Account,
-    /// What the amount counts.
+    /// The unit of the amount.
     pub unit: LedgerUnit,
     /// The amount: debit above zero, credit below.
     pub amount: i64,
@@ -156,7 +156,7 @@ impl Posting {
     }
 }
 
-/// What a transaction is about.
+/// The kind of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransactionKind {
@@ -245,7 +245,7 @@ impl Transaction {
         &self.idempotency_key
     }
 
-    /// What it is about.
+    /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> TransactionKind {
         self.kind

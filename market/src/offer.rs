@@ -12,7 +12,7 @@ use crate::money::{Money, MoneyError, Rate, divide_half_even};
 use crate::place::Place;
 use crate::quantity::GpuCount;
 
-/// What kind of machine a tenant gets.
+/// The kind of machine that a tenant gets.
 #[derive(
     Debug,
     Clone,
@@ -141,7 +141,7 @@ pub enum AvailabilityLevel {
     Unknown,
 }
 
-/// What a provider says of its stock of one offer.
+/// A provider's reported stock of one offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Availability {
     /// The level.
@@ -223,15 +223,15 @@ pub struct Offer {
     pub memory_gib: Option<u32>,
     /// Where it stands.
     pub place: Place,
-    /// What kind of machine it is.
+    /// The kind of machine.
     pub tenancy: Tenancy,
     /// Under which terms it is sold.
     pub terms: Terms,
-    /// What joins its nodes.
+    /// The network between its nodes.
     pub internode: Internode,
     /// The price of one node for one hour, above zero.
     pub price_per_node_hour: Money,
-    /// What the provider says of its stock. Units of the count: nodes.
+    /// The provider's reported stock. Units of the count: nodes.
     pub availability: Availability,
     /// Whether we can order it. Offers of price lists, and of GPUs that no agent can verify, are only
     /// compared and planned with.
@@ -319,17 +319,17 @@ pub struct OfferView {
     pub nodes: u32,
     /// Where it stands.
     pub place: Place,
-    /// What kind of machine it is.
+    /// The kind of machine.
     pub tenancy: Tenancy,
     /// Under which terms it is sold.
     pub terms: Terms,
-    /// What joins its nodes.
+    /// The network between its nodes.
     pub internode: Internode,
     /// US dollars per hour for all `nodes`.
     pub price_usd_hour: Money,
     /// US dollars per GPU-hour.
     pub price_usd_gpu_hour: Rate,
-    /// What the provider says of its stock, in nodes.
+    /// The provider's reported stock, in nodes.
     pub availability: Availability,
     /// Whether it can be ordered here; offers of price lists cannot, nor GPUs that no agent can verify.
     pub orderable: bool,

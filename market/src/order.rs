@@ -1,4 +1,4 @@
-//! What we order from a provider for one lease, and what the provider reports about it.
+//! Our order to a provider for one lease, and the provider's reports about it.
 //!
 //! The lease's own states are in [`crate::lease`]; each adapter puts an order on the wire in its own way.
 
@@ -26,7 +26,7 @@ pub struct ClientToken(String);
 pub struct ForeignName(String);
 
 impl ClientToken {
-    /// What every mark begins with.
+    /// The prefix of every mark.
     pub const PREFIX: &'static str = "gpb-";
 
     /// The mark of a lease.
@@ -72,7 +72,7 @@ impl fmt::Display for ClientToken {
 pub struct LeaseOrder {
     /// The mark to put on the machine.
     pub client_token: ClientToken,
-    /// What is ordered, as quoted.
+    /// The offer, as quoted.
     pub offer: Offer,
     /// How many nodes, in one fabric.
     pub nodes: u32,

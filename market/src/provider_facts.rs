@@ -22,7 +22,7 @@ pub struct ProviderFacts {
     /// The company that operates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<Operator>,
-    /// What it is certified for.
+    /// Its certifications.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certifications: Vec<Certification>,
     /// The storage speed that it promised for its machines.

@@ -83,7 +83,7 @@ pub struct Quote {
     pub id: QuoteId,
     /// The plan whose candidate it prices.
     pub plan_id: PlanId,
-    /// What is sold.
+    /// The sold lines.
     pub lines: Vec<QuoteLine>,
     /// When it was made.
     pub created_at: DateTime<Utc>,

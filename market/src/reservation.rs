@@ -84,7 +84,7 @@ pub enum ReservationState {
     Closed(CloseReason),
 }
 
-/// What can happen to a reservation.
+/// An event of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReservationEvent {
     /// The tenant confirmed the hold.
@@ -152,7 +152,7 @@ impl ReservationEvent {
 pub struct IllegalReservationTransition {
     /// The state it was in.
     pub state: ReservationState,
-    /// What happened.
+    /// The event.
     pub event: ReservationEvent,
 }
 

@@ -137,7 +137,7 @@ impl BudgetMode {
 pub struct BudgetTerms {
     /// How long the cap runs.
     pub period: BudgetPeriod,
-    /// What may be spent in one period.
+    /// The most that may be spent in one period.
     pub cap: Money,
     /// The action when it is reached.
     pub mode: BudgetMode,
@@ -306,7 +306,7 @@ pub struct SpendingLimits {
 pub struct InUse {
     /// GPUs that are held or leased.
     pub gpus: u64,
-    /// What they cost. Units: USD 1e-8 per hour.
+    /// Their cost. Units: USD 1e-8 per hour.
     pub units_per_hour: i128,
     /// Holds that are not confirmed.
     pub open_holds: u64,

@@ -73,7 +73,7 @@ pub fn check_tags(tags: &Tags) -> Result<(), TagError> {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum AttributionField {
-    /// Who answers for the spending.
+    /// The person who answers for the spending.
     Owner,
     /// The cost centre.
     CostCentre,

@@ -139,7 +139,7 @@ pub struct Commit {
     pub host: String,
     /// The agent.
     pub agent: AgentBuild,
-    /// What it computes on.
+    /// The device that it computes on.
     pub device_kind: DeviceKind,
 }
 
@@ -149,7 +149,7 @@ pub struct Commit {
 pub struct CommitReply {
     /// The secret that all inputs are derived from; used once.
     pub nonce: Digest,
-    /// What to do.
+    /// The work to do.
     pub order: VerificationOrder,
 }
 

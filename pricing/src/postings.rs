@@ -38,7 +38,7 @@ pub fn charge_transaction(charge: &Charge, id: TransactionId) -> Result<Transact
 
 /// Books a credit: the tenant owes us less, and we bear it.
 ///
-/// Revenue and GPU-seconds stay: what was sold was sold at the quoted rate. Effective when it was
+/// Revenue and GPU-seconds stay: the sale was at the quoted rate. Effective when it was
 /// given. Key: `credit/{credit id}`.
 /// Errors: [`PriceError::Ledger`].
 pub fn credit_transaction(credit: &Credit, id: TransactionId) -> Result<Transaction, PriceError> {

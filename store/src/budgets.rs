@@ -31,7 +31,7 @@ pub const MAX_BUDGETS: usize = 100;
 /// A change of a budget; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BudgetChange {
-    /// What may be spent in one period.
+    /// The most that may be spent in one period.
     pub cap: Option<Money>,
     /// The action when it is reached.
     pub mode: Option<BudgetMode>,

@@ -112,7 +112,7 @@ pub struct LeaseFacts {
     pub fall_note: Option<String>,
     /// Whether its fleet continues without it from now on.
     pub given_up: bool,
-    /// What the provider's lists show about a lease that is missing; `Some(None)` when it is listed.
+    /// How the provider's lists show a lease that is missing; `Some(None)` when it is listed.
     pub missing: Option<Option<Missing>>,
     /// The mark of the credential that last listed it.
     pub seen_credential: Option<String>,

@@ -258,7 +258,8 @@ async fn execute(url: &str, statement: &str) {
 
 /// Runs a raw statement, to see whether the database itself refuses it.
 ///
-/// # Errors The database's error, in words.
+/// # Errors
+/// The database's error, in words.
 pub async fn execute_raw(store: &Store, statement: &str) -> Result<(), String> {
     store
         .write

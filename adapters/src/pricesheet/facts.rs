@@ -135,7 +135,7 @@ pub(super) fn is_host(seller: &str, sku: &str) -> bool {
         .any(|(of, begin)| *of == seller && sku.starts_with(begin))
 }
 
-/// What kind of machine a seller sells.
+/// The kind of machine that a seller sells.
 pub(super) fn tenancy(seller: &str) -> Tenancy {
     TENANCIES
         .iter()

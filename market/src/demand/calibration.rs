@@ -18,7 +18,7 @@ pub struct TrainCalibration {
     #[serde(default = "super::one")]
     #[schema(minimum = 1, maximum = 10_000, default = 1)]
     pub nodes: u32,
-    /// What joined the nodes.
+    /// The network between the nodes.
     #[serde(default = "nothing_between")]
     pub internode: Internode,
     /// Tokens trained per second over all GPUs.

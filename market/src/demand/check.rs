@@ -38,7 +38,7 @@ pub fn latest_end(now: DateTime<Utc>) -> DateTime<Utc> {
 pub struct DemandFault {
     /// The field, as a JSON path such as `window.end`.
     pub field: String,
-    /// What is wrong and what to write instead.
+    /// The fault, and what to write instead.
     pub detail: String,
 }
 

@@ -261,7 +261,7 @@ fn lower<T: Ord>(whole: Option<T>, own: Option<T>) -> Option<T> {
     whole.into_iter().chain(own).min()
 }
 
-/// What both lists allow, where an empty one allows everything.
+/// The items that both lists allow, where an empty one allows everything.
 fn allowed_by_both<T: Clone>(whole: &[T], own: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<T> {
     if whole.is_empty() {
         return own.to_vec();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::table;
 
-/// Who makes a GPU.
+/// The maker of a GPU.
 #[derive(
     Debug,
     Clone,
@@ -88,7 +88,7 @@ pub struct GpuSpec {
     pub canonical: String,
     /// The model without form and memory size, such as `H100`.
     pub family: String,
-    /// Who makes it.
+    /// The maker.
     pub vendor: GpuVendor,
     /// The architecture, such as `Hopper`.
     pub arch: String,

@@ -31,7 +31,7 @@ const EVERY_SELLER: &str = "*";
 pub enum Resolution {
     /// A GPU, or a family whose form stays open.
     Gpu {
-        /// What is sold.
+        /// The GPU or the family.
         identity: GpuIdentity,
         /// How sure the rule is.
         certainty: Certainty,
@@ -47,7 +47,7 @@ pub enum Resolution {
     },
     /// Hardware that nobody has named yet: to be listed as unmapped and counted.
     Unknown {
-        /// What is missing.
+        /// The reason.
         why: String,
     },
 }
@@ -368,7 +368,7 @@ fn by_known_name(squeezed: &str, memory_mib: Option<u64>) -> Option<Resolution> 
     fits.then(|| known.resolution())
 }
 
-/// What a driver's product name resolves to.
+/// The result of resolving a driver's product name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProductName {
     /// It is the name of this GPU, or of all GPUs of a family, which differ in memory.

@@ -65,7 +65,7 @@ pub enum Pattern {
     WalkingZero,
 }
 
-/// What the node should be, as leased.
+/// The expected node, as leased.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedNode {
@@ -201,7 +201,7 @@ pub struct VerificationOrder {
     /// The node's number within its lease, from 0.
     #[schema(minimum = 0, maximum = 100_000)]
     pub node_index: u32,
-    /// What the node should be.
+    /// The expected node.
     pub expected: ExpectedNode,
     /// The memory checks.
     pub memory: MemoryWork,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Digest, Inventory, NodeFacts, Step, Trouble, Word64};
 use crate::ids::VerificationId;
 
-/// What the agent computes on.
+/// The device that the agent computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
@@ -50,7 +50,7 @@ pub struct StepDuration {
     pub elapsed_ms: u64,
 }
 
-/// What the agent signs. Integers only, so that its canonical form is exact.
+/// The report that the agent signs. Integers only, so that its canonical form is exact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentReport {
@@ -64,7 +64,7 @@ pub struct AgentReport {
     pub transcript: Digest,
     /// The agent.
     pub agent: AgentBuild,
-    /// What it computed on.
+    /// The device that it computed on.
     pub device_kind: DeviceKind,
     /// Whether anything in it was simulated rather than measured.
     pub simulated: bool,
