@@ -78,7 +78,8 @@ pub(crate) async fn lease_moves(
     Ok(moved.iter().filter_map(of_step).collect())
 }
 
-/// Accepted leases are missing from now on, or are listed again; called before the change is written.
+/// Accepted leases that are still needed are missing from now on, or listed again; called before the change is
+/// written.
 pub(crate) async fn lease_sightings(
     tx: &DatabaseTransaction,
     updates: &[LeaseUpdate],
