@@ -1,7 +1,7 @@
 //! The contract that every adapter keeps.
 //!
-//! An adapter holds no state and no connection: everything it says goes through the [`Http`] it
-//! is given, so that the same code runs live, against the simulator and over recordings.
+//! An adapter holds no state and no connection: it makes every call through the [`Http`] that it is given. So
+//! the same code runs live, against the simulator and over recordings.
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ pub enum Delivery {
     /// Carried in the environment of a container and run by the command that it starts with,
     /// before the image's own start.
     StartCommand,
-    /// Not at all: the nodes run none, and the agent is copied onto them over SSH, by a key that goes
-    /// with the order.
+    /// Not at all: the nodes run none, and the agent is copied onto them over SSH, with a key that is part of
+    /// the order.
     SshPush,
 }
 
 /// How many nodes one lease holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodesPerLease {
-    /// One node a lease: a gang takes as many leases as it has nodes.
+    /// One node per lease: a gang takes as many leases as it has nodes.
     One,
-    /// One rental of up to so many nodes, all in one fabric.
+    /// One rental of up to this many nodes, all in one fabric.
     Rental {
         /// The most nodes of one rental.
         max: u32,
@@ -52,27 +52,27 @@ impl NodesPerLease {
     }
 }
 
-/// What a provider may lack. Each lack is declared in words in [`Profile::unsupported`].
+/// Capabilities that a provider may lack. [`Profile::unsupported`] gives the reason for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// Selling capacity that it may take back.
+    /// Selling spot capacity, which it may take back.
     Spot,
-    /// Joining several nodes by a fabric.
+    /// Connecting several nodes by a fabric.
     Fabric,
-    /// Saying how many nodes are free.
+    /// Reporting how many nodes are free.
     FreeCount,
-    /// Taking a key that makes a repeated order harmless. Without it the mark is looked up.
+    /// Accepting a key that makes a repeated order harmless. Without it we look the mark up.
     IdempotencyKey,
-    /// Saying when a lease began.
+    /// Reporting when a lease began.
     StartTime,
 }
 
-/// What is fixed about a provider.
+/// The fixed properties of a provider.
 #[derive(Debug)]
 pub struct Profile {
     /// The provider id, a word that [`ProviderId::parse`] accepts.
     pub id: &'static str,
-    /// The name for people.
+    /// The display name.
     pub name: &'static str,
     /// Where its API is, without a slash at the end.
     pub default_base_url: &'static str,
@@ -82,12 +82,12 @@ pub struct Profile {
     pub delivery: Delivery,
     /// How many nodes one lease holds.
     pub nodes_per_lease: NodesPerLease,
-    /// What it cannot do, each with the reason in words.
+    /// Capabilities that it lacks, each with the reason in words.
     pub unsupported: &'static [(Capability, &'static str)],
-    /// The regions whose machines are other people's, each of whom may say of his own what he likes.
-    /// Offers there carry them as the region of their place.
+    /// The regions whose machines belong to other people, who may each describe their own as they like.
+    /// Offers there have them as the region of their place.
     pub peer_regions: &'static [&'static str],
-    /// Beyond this age its offers are not matched.
+    /// Offers older than this are not matched.
     pub freshness_limit: Duration,
     /// How often its catalogue is read.
     pub poll_interval: Duration,
@@ -95,13 +95,13 @@ pub struct Profile {
     pub call_spacing: Duration,
     /// The least time between two orders.
     pub order_spacing: Duration,
-    /// How long its lists may lag behind what it did: a list proves nothing about what is younger, and
-    /// what is missing must be so on two lists that are at least so far apart.
+    /// How long its lists may lag behind its actions. A list proves nothing about anything younger, and a
+    /// missing thing must be missing from two lists at least this far apart.
     pub listing_lag: Duration,
 }
 
 impl Profile {
-    /// The listing lag of a provider about which nothing better is known.
+    /// The default listing lag, for a provider whose lag is not known.
     pub const LISTING_LAG: Duration = Duration::from_secs(120);
 
     /// The provider id.
@@ -120,33 +120,33 @@ impl Profile {
             .map(|(_, why)| *why)
     }
 
-    /// Whether machines in this region are other people's.
+    /// Whether machines in this region belong to other people.
     #[must_use]
     pub fn is_of_peers(&self, region: Option<&str>) -> bool {
         region.is_some_and(|region| self.peer_regions.contains(&region))
     }
 }
 
-/// What a provider said when it was told to end a lease.
+/// A provider's answer to a request to end a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// It took the word, and bills no further.
+    /// It accepted the request, and bills no further.
     Accepted,
-    /// It does not show the lease. That proves nothing: the lease may run all the same.
+    /// It does not show the lease. That proves nothing: the lease may still be running.
     NotShown,
 }
 
 /// Our code for one provider.
 #[async_trait]
 pub trait Adapter: Send + Sync {
-    /// What is fixed about the provider.
+    /// The fixed properties of the provider.
     fn profile(&self) -> &'static Profile;
 
-    /// Reads everything that the provider sells. The main price answer is asked for first.
+    /// Reads everything that the provider sells, the main price answer first.
     ///
-    /// `now` is stamped on the offers. What could not be read is named (`unread`), and each record of it
-    /// stands among the skipped with why: what was read is used all the same, and nothing is withdrawn
-    /// that may be among it.
+    /// `now` is stamped on the offers. Unreadable parts are named (`unread`), and each of their records is
+    /// among the skipped with its reason. The readable rest is used all the same, and no offer is withdrawn
+    /// that may be among the unreadable.
     /// Errors: when not even a part could be read.
     async fn read_catalog(
         &self,
@@ -156,9 +156,8 @@ pub trait Adapter: Send + Sync {
 
     /// Orders one lease, marked with the order's client token. Never repeats itself.
     ///
-    /// The result holds as much as the provider said in this one answer; the caller compares it
-    /// with the order. Errors: [`AdapterError::is_outcome_unknown`] tells whether something may
-    /// have been made.
+    /// The result holds what the provider reported in this one answer; the caller compares it with the order.
+    /// Errors: [`AdapterError::is_outcome_unknown`] tells whether the provider may have created something.
     async fn request_lease(
         &self,
         http: &Http,
@@ -167,11 +166,11 @@ pub trait Adapter: Send + Sync {
 
     /// Everything in the account that the provider still shows, ours or not.
     ///
-    /// Two such lists that lack a lease are what proves that it is gone, so this must be all of it.
-    /// Errors: whenever the list could not be read to its end: part of it is no list.
+    /// A lease is proved gone when two such lists lack it, so the list must be complete.
+    /// Errors: whenever the list could not be read to its end: a part is not enough.
     async fn list_leases(&self, http: &Http) -> Result<Vec<ProviderLease>, AdapterError>;
 
-    /// The thing that carries this mark. One that lives is preferred to one that is gone.
+    /// The thing with this mark. A live one is preferred to one that is gone.
     async fn find_lease(
         &self,
         http: &Http,
@@ -182,9 +181,9 @@ pub trait Adapter: Send + Sync {
         Ok(leases.min_by_key(|lease| lease.state == ProviderLeaseState::Gone))
     }
 
-    /// One lease by the provider's id; `None` when the provider does not show it, which proves
-    /// nothing: a broken front and a read that lags behind say the same. A record in a final state
-    /// proves that the lease is gone.
+    /// One lease by the provider's id; `None` when the provider does not show it. That proves nothing: a
+    /// broken proxy and a stale read answer the same. A record in a final state proves that the lease is
+    /// gone.
     ///
     /// Errors: whenever the answer is not the provider's own ([`Answer::is_not_shown`](crate::http::Answer::is_not_shown)).
     async fn read_lease(
@@ -193,7 +192,7 @@ pub trait Adapter: Send + Sync {
         id: &ProviderLeaseId,
     ) -> Result<Option<ProviderLease>, AdapterError>;
 
-    /// Tells the provider to end a lease. Releasing what is not shown succeeds.
+    /// Asks the provider to end a lease. Releasing a lease that is not shown succeeds.
     ///
     /// Success does not mean that the lease is gone: read it until it is.
     async fn release_lease(

@@ -1,8 +1,8 @@
 //! The suite that every adapter passes: against a simulated provider, and over recordings.
 //!
-//! It uses nothing but the contract, so it knows no provider. What it needs from the world
-//! around an adapter (time that passes, a reply that gets lost) is a trait; a world that cannot
-//! do something makes the checks that need it not applicable, with the reason said.
+//! It uses nothing but the contract, so it knows no provider. A trait gives it the world around an adapter
+//! (time that passes, a reply that gets lost). A world that cannot do something makes the checks that need it
+//! not applicable, with the reason.
 
 mod catalog;
 mod lease;
@@ -18,13 +18,13 @@ use market::order::{ClientToken, LeaseOrder, ProviderLeaseId};
 use crate::adapter::Adapter;
 use crate::http::Http;
 
-/// What surrounds an adapter under test.
+/// The environment of an adapter under test.
 #[async_trait]
 pub trait ConformanceWorld: Send + Sync {
-    /// The time there.
+    /// The time in it.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Whether orders may be placed. Over a recording they may not.
+    /// Whether orders may be placed. A recording takes none.
     fn takes_orders(&self) -> bool;
 
     /// Lets time pass.
@@ -37,14 +37,14 @@ pub trait ConformanceWorld: Send + Sync {
         false
     }
 
-    /// Puts something in front of the provider that answers in its place, or takes it away.
+    /// Puts something in front of the provider that answers in its place, or removes it.
     ///
     /// `false` when the world cannot do that.
     async fn put_front(&self, _front: Option<BrokenFront>) -> bool {
         false
     }
 
-    /// Makes the provider show a status word for this lease that nobody has seen before.
+    /// Makes the provider show a status word for this lease that the adapter does not know.
     ///
     /// `false` when the world cannot do that.
     async fn show_unknown_status(&self, _id: &ProviderLeaseId) -> bool {
@@ -52,7 +52,7 @@ pub trait ConformanceWorld: Send + Sync {
     }
 }
 
-/// What may answer in the place of a provider.
+/// Things that may answer in place of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenFront {
     /// A gateway that answers 404 with a page in HTML.
@@ -75,11 +75,11 @@ pub enum Outcome {
     Passed,
     /// It was broken, in words.
     Failed(String),
-    /// The world cannot bring the case about, or the provider lacks what it is about.
+    /// The world cannot bring the case about, or the provider lacks the capability.
     NotApplicable(String),
 }
 
-/// One promise of the contract and whether it was kept.
+/// One promise of the contract and the result of its check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckResult {
     /// The promise as a sentence, with `_` between its words.
@@ -131,13 +131,13 @@ impl Bench<'_> {
     }
 }
 
-/// A public key to which nobody holds the private one: its material is all zeros.
+/// A public key without a private one: its material is all zeros.
 const SSH_KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA conformance";
 
-/// Runs every check, in an order in which a later one finds the account as empty as the first.
+/// Runs every check, in an order in which each one finds the account as empty as the first.
 ///
-/// At the end nothing that the suite ordered runs any more, unless a check failed.
+/// Afterwards nothing that the suite ordered is still running, unless a check failed.
 pub async fn run(
     adapter: &dyn Adapter,
     http: &Http,

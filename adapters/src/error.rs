@@ -1,12 +1,12 @@
-//! What can go wrong between us and a provider, and what the caller should do next.
+//! Errors between us and a provider, and what the caller should do next.
 //!
-//! The line that matters most runs between *refused* (certainly nothing was made) and *outcome
-//! unknown* (something may run and be billed): after the first the next candidate may be asked,
-//! after the second nothing may be asked before the mark was looked up.
+//! The most important difference is between *refused* (certainly nothing was created) and *outcome unknown*
+//! (something may be running and billed). After a refusal the caller may try the next candidate; after an
+//! unknown outcome it must look up the mark before anything else.
 
 use std::time::Duration;
 
-/// Why a provider said no.
+/// Why a provider refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// It has none left just now.
@@ -15,7 +15,7 @@ pub enum Refusal {
     Quota,
     /// The credential is wrong, or the account is not in order.
     Credential,
-    /// It did not like what we asked: our mistake, or the SKU is no longer sold.
+    /// It rejected the request: our mistake, or the SKU is no longer sold.
     Request,
 }
 
@@ -31,7 +31,7 @@ impl Refusal {
         }
     }
 
-    /// What a bare HTTP status says, where an adapter knows no better from the body.
+    /// The meaning of a bare HTTP status, where the adapter learns no more from the body.
     #[must_use]
     pub const fn from_status(status: u16) -> Self {
         match status {
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-/// What the caller should do next.
+/// The caller's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// The same call again, not before `after`. When the outcome is unknown: look up first.
@@ -49,19 +49,19 @@ pub enum Disposition {
         /// How long to wait.
         after: Duration,
     },
-    /// This offer is not to be had: ask for the next candidate.
+    /// This offer is not available: try the next candidate.
     TryNextCandidate,
     /// Nothing more from this provider until a person has changed something there or in its
     /// configuration.
     GiveUp,
-    /// Our mistake or a changed interface: a person should look; this offer is not to be had.
+    /// Our mistake or a changed interface: a person should look; this offer is not available.
     Fault,
 }
 
 /// Why a call to a provider gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// The provider refused: certainly nothing was made.
+    /// The provider refused: certainly nothing was created.
     #[error("the provider refused ({}, status {status}): {message}", refusal.as_str())]
     Refused {
         /// Why.
@@ -71,65 +71,65 @@ pub enum AdapterError {
         /// The provider's own code and words, cut short and without secrets.
         message: String,
     },
-    /// Too many calls; nothing was made.
+    /// Too many calls; nothing was created.
     #[error("the provider takes no more calls for {} s", after.as_secs())]
     RateLimited {
-        /// When the next call may go out.
+        /// When the next call may be sent.
         after: Duration,
     },
-    /// The answer to an order is not known: something may have been made.
+    /// The answer to an order is not known: something may have been created.
     #[error(
         "the outcome of the order is unknown ({how}); look it up by its mark before asking again"
     )]
     OutcomeUnknown {
-        /// What became of the answer.
+        /// What happened to the answer.
         how: String,
         /// The transport's own error, where there is one.
         #[source]
         source: Option<reqwest::Error>,
     },
-    /// The provider could not be reached or is broken, in a call that makes nothing.
+    /// The provider could not be reached or is broken, in a call that creates nothing.
     #[error("{method} {path} got no answer ({how})")]
     Unreachable {
         /// The method.
         method: &'static str,
         /// The path below the base URL.
         path: String,
-        /// What became of the answer.
+        /// What happened to the answer.
         how: String,
         /// The transport's own error, where there is one.
         #[source]
         source: Option<reqwest::Error>,
     },
-    /// An answer that is not what the interface promises, in a call that makes nothing.
-    #[error("{method} {path} answered what cannot be read: {how}")]
+    /// An answer that does not match the interface, in a call that creates nothing.
+    #[error("{method} {path} sent an unreadable answer: {how}")]
     Unreadable {
         /// The method.
         method: &'static str,
         /// The path below the base URL.
         path: String,
-        /// What is wrong with it.
+        /// The fault.
         how: String,
     },
-    /// The adapter cannot put this order on the wire; nothing was sent.
+    /// The adapter cannot express this order on the wire; nothing was sent.
     #[error("this provider cannot take the order: {0}")]
     CannotOrder(String),
-    /// What the provider calls a thing by cannot be its id; nothing was sent.
+    /// The provider's id of a thing is not a valid id; nothing was sent.
     #[error("`{0}` cannot be the id of one thing at the provider")]
     BadId(String),
     /// The configuration of the connection is refused; nothing was sent.
     #[error("the connection to the provider is not usable: {0}")]
     BadConnection(String),
-    /// A recording that cannot be read, or does not hold the call.
-    #[error("the recording does not serve: {0}")]
+    /// A recording that cannot be read, or does not have the call.
+    #[error("the recording cannot be used: {0}")]
     BadRecording(String),
 }
 
-/// How long to wait where nothing better is known.
+/// How long to wait by default.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 
 impl AdapterError {
-    /// What the caller should do next.
+    /// The caller's next step.
     #[must_use]
     pub fn disposition(&self) -> Disposition {
         match self {
@@ -157,13 +157,13 @@ impl AdapterError {
         }
     }
 
-    /// Whether something may have been made although no good answer came.
+    /// Whether something may have been created although no good answer came.
     #[must_use]
     pub const fn is_outcome_unknown(&self) -> bool {
         matches!(self, Self::OutcomeUnknown { .. })
     }
 
-    /// Whether the provider itself said no, so that certainly nothing was made.
+    /// Whether the provider itself refused, so that certainly nothing was created.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })

@@ -1,8 +1,8 @@
-//! The first gate: what keeps a record from becoming an offer, the same for every reader.
+//! The first gate: the rules by which a record becomes no offer, the same for every reader.
 //!
-//! A price of zero, null, absent or absurd is unknown, never cheapest; unknown hardware is
-//! quarantined and counted, never guessed. What needs more than one record (a price against the
-//! market's, a listing against the one before) is judged where readings are compared.
+//! A price of zero, null, absent or absurd is unknown, never cheapest; unknown hardware is listed as unmapped
+//! and counted, never guessed. Rules that need more than one record (a price against the market's, a listing
+//! against the one before) apply where readings are compared.
 
 use market::catalog::{SkipReason, Skipped};
 use market::gpu::{self, GpuIdentity, Resolution};
@@ -12,16 +12,16 @@ use rust_decimal::Decimal;
 
 use crate::error::AdapterError;
 
-/// The least that a GPU-hour costs. Units: USD 1e-8.
+/// The least plausible price of a GPU-hour. Units: USD 1e-8.
 ///
 /// One cent is about the electricity of the smallest card (75 W at 0.13 USD per kWh); the
 /// cheapest honest listing seen is 0.0525 USD (RTX 3060, vast, May 2026).
 const LEAST_UNITS_PER_GPU_HOUR: i64 = 1_000_000;
 
-/// The most that a GPU-hour costs. Units: USD 1e-8.
+/// The highest plausible price of a GPU-hour. Units: USD 1e-8.
 ///
-/// A thousand dollars is some forty times the dearest honest listing seen (23.33 USD, H100,
-/// azure, May 2026) and less than what a price in cents read as dollars comes to.
+/// A thousand dollars is some forty times the highest honest listing seen (23.33 USD, H100, azure, May 2026)
+/// and less than a price in cents read as dollars.
 const MOST_UNITS_PER_GPU_HOUR: i64 = 100_000_000_000;
 
 /// Why a record, or one price of it, became no offer.
@@ -39,7 +39,7 @@ impl Rejection {
         }
     }
 
-    /// The entry of a catalogue for a part of the listing that could not be read, whatever is in it.
+    /// The catalogue entry for an unreadable part of the listing, which may contain any offer.
     pub(crate) fn of_part(what: &str, why: impl std::fmt::Display) -> Skipped {
         let why = format!("{what} could not be read: {why}");
         Self::new(SkipReason::Unreadable, why).of_record(None, 0)
@@ -68,22 +68,22 @@ impl Rejection {
     }
 }
 
-/// The longest name of a SKU, a GPU or a place that is believed. Units: bytes.
+/// The longest plausible name of a SKU, a GPU or a place. Units: bytes.
 pub(crate) const LONGEST_NAME: usize = 200;
 
-/// More offers than these are no catalogue of one provider.
+/// More offers than this are not the catalogue of one provider.
 pub(crate) const MOST_OFFERS: usize = 50_000;
 
-/// Refuses a catalogue that is larger than any.
+/// Refuses a catalogue that is implausibly large.
 pub(crate) fn count(what: &str, count: usize, most: usize) -> Result<(), Rejection> {
     if count <= most {
         return Ok(());
     }
-    let why = format!("{count} {what} are more than the {most} that are believed");
+    let why = format!("{count} {what} exceed the plausible maximum of {most}");
     Err(Rejection::new(SkipReason::Unreadable, why))
 }
 
-/// Refuses a name that is too long to be one: it would be repeated in every offer.
+/// Refuses a name that is too long: every offer would repeat it.
 pub(crate) fn name(what: &str, name: &str) -> Result<(), Rejection> {
     if name.len() <= LONGEST_NAME {
         return Ok(());
@@ -92,7 +92,7 @@ pub(crate) fn name(what: &str, name: &str) -> Result<(), Rejection> {
     Err(Rejection::new(SkipReason::Unreadable, why))
 }
 
-/// A provider's text as it is shown: cut short, without control characters.
+/// A provider's text for display: cut short, without control characters.
 pub(crate) fn shown(text: &str) -> String {
     text.chars()
         .filter(|letter| !letter.is_control())
@@ -119,7 +119,7 @@ pub(crate) fn node_price(amount: Decimal, gpus: GpuCount) -> Result<Money, Rejec
     if !price.is_positive() {
         return Err(implausible("no price to pay"));
     }
-    // In thousandths of a GPU on both sides, so that nothing is rounded before it is compared.
+    // In thousandths of a GPU on both sides, so that nothing is rounded before the comparison.
     let scaled = i128::from(price.units()) * 1_000;
     let bound =
         |units_per_gpu_hour| i128::from(units_per_gpu_hour) * i128::from(gpus.thousandths());
@@ -132,7 +132,7 @@ pub(crate) fn node_price(amount: Decimal, gpus: GpuCount) -> Result<Money, Rejec
     Ok(price)
 }
 
-/// What a seller's words name, with the count of GPUs where the seller's own is wrong.
+/// The hardware of a seller's words, with the count of GPUs where the seller's own is wrong.
 pub(crate) fn hardware(
     seller: &str,
     sku: &str,

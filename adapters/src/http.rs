@@ -1,7 +1,7 @@
-//! The one way an adapter talks: live to a provider, or to a recording of one.
+//! The one way in which an adapter makes calls: live to a provider, or to a recording of one.
 //!
-//! Retries, rate limits, timeouts, redaction and recording happen here, once. What an answer
-//! means is the adapter's business; here it is only decided whether there is one (`answer.rs`).
+//! Retries, rate limits, timeouts, redaction and recording happen here, once. The adapter interprets an
+//! answer; `answer.rs` only decides whether there is one.
 
 mod answer;
 mod exchange;
@@ -30,14 +30,14 @@ pub use segment::{is_id, segment};
 /// The largest answer that is read. The largest catalogue seen is below 2 MiB.
 pub const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a call is for. It decides what a missing answer means.
+/// The purpose of a call. It decides what a missing answer means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// It changes nothing and may be repeated.
     Read,
-    /// It changes something that is never billed, such as a key that is registered.
+    /// It changes something that is never billed, such as registering a key.
     Prepare,
-    /// It makes something that is billed: a missing answer leaves the outcome unknown.
+    /// It creates something that is billed: a missing answer leaves the outcome unknown.
     Order,
     /// It ends something; repeating it is harmless, but left to the caller.
     Release,
@@ -54,20 +54,20 @@ pub struct HttpConfig {
     pub allow_loopback: bool,
     /// From the first byte sent to the last byte read of one attempt.
     pub timeout: Duration,
-    /// The least time between two calls; zero for no pace at all, as in simulation.
+    /// The least time between two calls; zero for no spacing at all, as in simulation.
     pub call_spacing: Duration,
-    /// The least time between two orders; zero for no pace at all.
+    /// The least time between two orders; zero for no spacing at all.
     pub order_spacing: Duration,
-    /// How often a read is tried in all.
+    /// How often a read is attempted in all.
     pub read_attempts: u32,
     /// The wait before the second attempt; it doubles each time and is jittered.
     pub first_backoff: Duration,
-    /// A call that would have to wait longer than this for its turn is handed back instead.
+    /// A call that would have to wait longer than this fails instead.
     pub longest_wait: Duration,
     /// A directory into which each exchange is written, without secrets.
     pub record_to: Option<PathBuf>,
-    /// What a call says of the trace that it is part of, as the header `traceparent` (W3C Trace
-    /// Context); nothing, when nothing is said.
+    /// The `traceparent` header of a call (W3C Trace Context), which names the trace that it is part of; none
+    /// by default.
     pub traceparent: fn() -> Option<String>,
 }
 
@@ -93,8 +93,8 @@ impl HttpConfig {
 
 /// A connection to one provider under one credential, or a recording of one.
 ///
-/// Cheap to share behind a reference: every caller of one account must share one, because it
-/// holds the account's pace.
+/// Cheap to share behind a reference: every caller of one account must share one, because it keeps the
+/// account's spacing of calls.
 #[derive(Debug)]
 pub struct Http {
     transport: Transport,
@@ -115,7 +115,7 @@ struct Call {
     body: Option<serde_json::Value>,
 }
 
-/// What came back, before anyone judged it.
+/// A reply, before it is judged.
 // Its body may hold a secret, so it has no debug form.
 struct Reply {
     status: u16,
@@ -137,8 +137,8 @@ impl Http {
 
     /// A recording instead of a provider.
     ///
-    /// A file is the body of the main price answer: it answers the first path that is asked
-    /// for, and no other. A directory holds all calls: each `*.json` is an exchange
+    /// A file is the body of the main price answer: it answers the first path that is requested, and no
+    /// other. A directory holds all calls: each `*.json` is an exchange
     /// (`{"method", "path", "status", "body"}`, as recording writes them) or the bare body of a
     /// read, named after its path with `-` for `/` (`bare-metal-locations.json`). Several
     /// exchanges of one call are answered in the order of their file names, the last for ever.
@@ -150,8 +150,8 @@ impl Http {
         })
     }
 
-    /// What the provider's clock shows now, by the header `Date` of its last answer; `None` where there was
-    /// none within a quarter of an hour, and of a recording.
+    /// The provider's current time, by the header `Date` of its last answer; `None` where there was none
+    /// within a quarter of an hour, and for a recording.
     #[must_use]
     pub fn shown_time(&self) -> Option<DateTime<Utc>> {
         match &self.transport {
@@ -160,8 +160,8 @@ impl Http {
         }
     }
 
-    /// A word by which the credential is known again and that does not open anything; empty where
-    /// there is none. Lists that were read with different credentials may be of different accounts.
+    /// A word that identifies the credential and gives no access; empty where there is none. Lists that were
+    /// read with different credentials may be of different accounts.
     #[must_use]
     pub fn credential_mark(&self) -> String {
         match &self.transport {
@@ -170,7 +170,7 @@ impl Http {
         }
     }
 
-    /// Asks for what stands at `path` (below the base URL, beginning with a slash).
+    /// Gets the resource at `path` (below the base URL, beginning with a slash).
     ///
     /// Errors: as [`Http::post`], but no outcome is ever unknown.
     pub async fn get(&self, path: &str) -> Result<Answer, AdapterError> {
@@ -206,7 +206,7 @@ impl Http {
         .await
     }
 
-    /// Deletes what stands at `path`.
+    /// Deletes the resource at `path`.
     ///
     /// Errors: as [`Http::post`].
     pub async fn delete(&self, path: &str) -> Result<Answer, AdapterError> {

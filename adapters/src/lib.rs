@@ -1,10 +1,9 @@
-//! One file per provider: talk to it, convert what it says.
+//! One adapter per provider: it calls the provider and converts its answers.
 //!
-//! Here live the contract every adapter keeps ([`Adapter`], [`Profile`]), the one way to talk
-//! ([`http::Http`], live or replayed), the adapters themselves (`providers/`), the reader of CSV
-//! price lists ([`pricesheet`]) and the suite that every adapter passes ([`conformance`]).
-//! What happens to an offer after it was read (diff, history, snapshot) and to a lease (its
-//! states) is the broker's business.
+//! Here are the contract that every adapter keeps ([`Adapter`], [`Profile`]), the one way to make calls
+//! ([`http::Http`], live or replayed), the adapters themselves (`providers/`), the reader of CSV price lists
+//! ([`pricesheet`]) and the suite that every adapter passes ([`conformance`]). The broker handles an offer
+//! after it was read (diff, history, snapshot) and a lease (its states).
 
 #![forbid(unsafe_code)]
 

@@ -1,18 +1,16 @@
-//! Reads price lists: CSV files with one row for each thing that somebody sells.
+//! Reads price lists: CSV files with one row per thing for sale.
 //!
-//! A sheet is no adapter: nothing can be ordered from it, so its offers are compared and planned
-//! with only (`orderable` is false). Every row is accounted for: it gave an offer, or it is
-//! counted by exactly one entry of `skipped`. Lists are written in several ways: which is in
-//! `dialect`, each in a file of its own, and how a row that was read becomes offers in `row`. What
-//! the columns do not say of a seller is in `facts`.
+//! A sheet is no adapter: nothing can be ordered from it, so its offers are only compared and planned with
+//! (`orderable` is false). Every row is accounted for: it gave an offer, or it is counted by exactly one
+//! entry of `skipped`. Lists are written in several formats: they are in `dialect`, each in a file of its
+//! own. `row` turns a parsed row into offers. Facts about sellers that the columns lack are in `facts`.
 //!
-//! An offer is as old as its row says (`as_of`), else as the list in which it stands: the time of its
-//! file, not of its reading.
+//! An offer is as old as its row's date (`as_of`), else as its list: the time of the file, not of its
+//! reading.
 //!
-//! Rows may stand more than once under one identity (seller, SKU with its GPUs, place, terms);
-//! an ordinal among them keeps the offers apart. It is counted in the order of what the rows
-//! say, not of where they stand, so that the order of files and rows changes no id; only
-//! where equals differ in price alone can a new price pass one id to its neighbour.
+//! Several rows may have one identity (seller, SKU with its GPUs, place, terms); an ordinal among them keeps
+//! the offers apart. It follows the content of the rows, not their position, so the order of files and rows
+//! changes no id. Only where equals differ in price alone can a new price pass one id to its neighbour.
 
 mod contradictions;
 mod date;
@@ -43,21 +41,21 @@ use crate::gate::{Rejection, shown};
 use dialect::{Columns, Fields};
 use row::{Dates, Draft, Reader};
 
-/// A price list, with the name under which its rows are accounted for.
+/// A price list, with the name that its rows are reported under.
 #[derive(Debug, Clone)]
 pub struct PriceSheet {
     /// The name as the user gave it.
     pub name: String,
     /// The file, in UTF-8.
     pub bytes: Vec<u8>,
-    /// When its prices were written down, where its rows do not say. Units: whole seconds.
+    /// When its prices were written down, for rows without a date. Units: whole seconds.
     pub as_of: DateTime<Utc>,
 }
 
 impl PriceSheet {
     /// Reads a file; its path becomes the name, and its time of modification the age of its prices.
     ///
-    /// Errors: whatever the file system says.
+    /// Errors: any of the file system.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let modified = DateTime::<Utc>::from(file.metadata()?.modified()?);
@@ -71,8 +69,8 @@ impl PriceSheet {
     }
 }
 
-/// The sheet that comes with the program: list prices of a few sellers, for the demo. Every row of it
-/// says its date.
+/// The sheet that comes with the program: list prices of a few sellers, for the demo. Every row of it has its
+/// date.
 ///
 /// Source: `data/SOURCE.md`, for the date as well.
 #[must_use]
@@ -84,7 +82,7 @@ pub fn bundled() -> PriceSheet {
     }
 }
 
-/// What price lists held.
+/// The contents of price lists.
 ///
 /// `rows_read` is `rows_offered` and the `rows` of all `skipped` together.
 #[derive(Debug, Clone, Default)]
@@ -106,7 +104,7 @@ impl PriceSheets {
     }
 }
 
-/// Reads price lists. No content of a file stops the reading of the others, or of its own rest.
+/// Reads price lists. An unreadable file or row never stops the reading of the others.
 ///
 /// Offers are dated by their rows, else by their lists, but never later than `now`.
 #[must_use]
@@ -130,7 +128,7 @@ pub fn read_price_sheets(sheets: &[PriceSheet], now: DateTime<Utc>) -> PriceShee
     read
 }
 
-/// What one file held: its rows, the offers with the row of each, and what became none.
+/// The contents of one file: its rows, the offers with the row of each, and the records that became none.
 #[derive(Default)]
 struct SheetRead {
     rows: u64,
@@ -147,8 +145,7 @@ fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, dates: Dates) -> SheetRea
         .has_headers(false)
         .flexible(true)
         .from_reader(bytes);
-    // Reading bytes from memory has no way to fail; a record of them need be neither UTF-8 nor
-    // as long as the header.
+    // Reading bytes from memory cannot fail; a record need be neither UTF-8 nor as long as the header.
     let mut records = csv.byte_records().filter_map(Result::ok);
     let mut found = SheetRead::default();
     let (columns, seller) = match recognise(sheet, records.next().as_ref()) {
@@ -192,7 +189,7 @@ fn read_sheet(sheet: &PriceSheet, reader: &mut Reader, dates: Dates) -> SheetRea
     found
 }
 
-/// Takes out the rows that the rest of the list contradicts.
+/// Removes the rows that the rest of the list contradicts.
 fn set_aside(sheet: &PriceSheet, found: &mut SheetRead) {
     let mut contradicted = contradictions::find(&found.drafts);
     let skipped = &mut found.skipped;
@@ -230,9 +227,9 @@ fn entry(sheet: &PriceSheet, row: Option<u64>, skipped: Skipped) -> Skipped {
     }
 }
 
-/// Takes out spot offers dearer than the same thing on demand, where the two stand in rows of
-/// their own. Of several on-demand prices the highest counts: which of them belongs to the spot
-/// price is not said.
+/// Removes spot offers that cost more than the same thing on demand, where the two are in separate rows. Of
+/// several on-demand prices the highest counts, because the list does not say which one belongs to the spot
+/// price.
 fn drop_dear_spot(sheet: &PriceSheet, found: &mut SheetRead) {
     let mut on_demand: HashMap<Vec<String>, Money> = HashMap::new();
     for (_, draft) in &found.drafts {

@@ -1,4 +1,4 @@
-//! One file per provider. A new one is named here and in [`crate::registry`], nowhere else.
+//! One module per provider. A new one is named here and in [`crate::registry`], nowhere else.
 
 mod address;
 pub mod lambda;

@@ -11,7 +11,7 @@ pub fn all() -> &'static [&'static dyn Adapter] {
     &[&lambda::Lambda, &runpod::RunPod, &voltagepark::VoltagePark]
 }
 
-/// The adapter of a provider; `None` for one that we cannot talk to.
+/// The adapter of a provider; `None` for one without an adapter.
 #[must_use]
 pub fn by_id(provider: &ProviderId) -> Option<&'static dyn Adapter> {
     all()
@@ -20,14 +20,14 @@ pub fn by_id(provider: &ProviderId) -> Option<&'static dyn Adapter> {
         .find(|adapter| adapter.profile().id == provider.as_str())
 }
 
-/// Whether the machines that a provider sells in a region are other people's; `false` of one that we cannot
-/// talk to.
+/// Whether the machines that a provider sells in a region belong to other people; `false` for one without an
+/// adapter.
 #[must_use]
 pub fn is_of_peers(provider: &ProviderId, region: Option<&str>) -> bool {
     by_id(provider).is_some_and(|adapter| adapter.profile().is_of_peers(region))
 }
 
-/// The regions in which a provider sells machines of other people; none of one that we cannot talk to.
+/// The regions in which a provider sells machines of other people; none for one without an adapter.
 #[must_use]
 pub fn peer_regions_of(provider: &ProviderId) -> Vec<String> {
     let regions = by_id(provider).map_or(&[][..], |adapter| adapter.profile().peer_regions);

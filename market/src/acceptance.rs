@@ -1,15 +1,15 @@
-//! How orders at a provider ended of late: what was listed and could be had, and worked.
+//! How recent orders at a provider ended: was the listed capacity available, and did it work.
 
 use serde::{Deserialize, Serialize};
 
 use crate::lease::LeaseEvent;
 
-/// Fewer orders than these say nothing of a provider.
+/// With fewer orders than this a provider has no rating.
 const FEW: u64 = 20;
 
-/// How the orders of a while ended at one provider. Each way to end counts once for a reservation and an offer,
-/// however many leases ended so: one reservation of many turns no record. An order that never left us, since
-/// the provider was switched off or our own part failed, is none.
+/// How a provider's orders ended over a period. Each outcome counts once per reservation and offer, however
+/// many leases ended that way, so one large reservation does not make a record. Orders that we never sent
+/// (the provider was disabled, or our own side failed) do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcceptanceRecord {
@@ -19,10 +19,10 @@ pub struct AcceptanceRecord {
     /// The provider refused the order.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub refused: u64,
-    /// The order was sent, and nothing was made of it.
+    /// We sent the order, and the provider created nothing.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub not_found: u64,
-    /// The provider made something else than was ordered.
+    /// The provider created something other than what was ordered.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub mismatched: u64,
     /// It was accepted and did not come up.
@@ -31,19 +31,19 @@ pub struct AcceptanceRecord {
     /// A node failed its verification.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub failed: u64,
-    /// The verification came to no result in time.
+    /// The verification had no result in time.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub timed_out: u64,
     /// It vanished or was taken back before it was handed over.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub lost: u64,
-    /// Of those that passed: it vanished, was taken back or failed a check while a tenant had it. Its tenant
-    /// may have done that, so it says nothing of the next order.
+    /// A lease that had passed, then vanished, was taken back or failed a check while a tenant had it. The
+    /// tenant may have caused that, so it does not predict the next order.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     pub fell_in_use: u64,
 }
 
-/// What the record of a provider says of the next order there; the better comes first.
+/// The rating of a provider from its recent orders; better ones sort first.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, utoipa::ToSchema,
 )]
@@ -51,7 +51,7 @@ pub struct AcceptanceRecord {
 pub enum Reliability {
     /// Of twenty orders or more at least 95 % ended well.
     Good,
-    /// Too few orders to say, or between the two.
+    /// Too few orders to rate, or a rate between the two.
     #[default]
     Unproven,
     /// Of twenty orders or more fewer than 80 % ended well.
@@ -59,8 +59,8 @@ pub enum Reliability {
 }
 
 impl AcceptanceRecord {
-    /// Counts so many orders that ended so, some after their machines were handed over; what is no end of
-    /// an order is not counted.
+    /// Counts orders with this outcome, some of them after their machines were handed over. Events that do
+    /// not end an order are not counted.
     pub const fn count(&mut self, outcome: LeaseEvent, handed_over: bool, orders: u64) {
         use LeaseEvent as E;
         let of = match outcome {
@@ -84,7 +84,7 @@ impl AcceptanceRecord {
         *of = of.saturating_add(orders);
     }
 
-    /// The orders that ended one way or the other, each once.
+    /// Orders with any outcome, each counted once.
     #[must_use]
     pub const fn outcomes(&self) -> u64 {
         let Self {
@@ -108,7 +108,7 @@ impl AcceptanceRecord {
             .saturating_add(lost)
     }
 
-    /// What it says of the next order.
+    /// The rating for the next order.
     #[must_use]
     pub const fn reliability(&self) -> Reliability {
         let (all, passed) = (self.outcomes() as u128, self.passed as u128);
@@ -137,7 +137,7 @@ mod tests {
             let ends = event == LeaseEvent::Passed || event.is_fall();
             let of_orders = if ends { 3 } else { 0 };
             assert_eq!(record.outcomes() - before, of_orders, "{event:?}");
-            // What falls in use has passed before, and is one order.
+            // A lease lost in use has passed before, and is one order.
             let (before, fell) = (record.outcomes(), record.fell_in_use);
             record.count(event, true, 3);
             let passed = u64::from(event == LeaseEvent::Passed) * 3;

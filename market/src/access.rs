@@ -1,5 +1,5 @@
-//! What a tenant needs to reach its nodes. Nothing in it is secret: who holds the private half of
-//! an installed key gets in, and nobody else; no provider gives us a password to pass on.
+//! What a tenant needs to reach its nodes. None of it is secret: only the holder of the private half of an
+//! installed key gets in. No provider gives us a password to pass on.
 
 use std::net::Ipv6Addr;
 
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{LeaseId, ReservationId};
 
-/// The port at which the first node of a run is met. Source: the default of `torchrun`.
+/// The port at which nodes meet the first node of a run. Source: the default of `torchrun`.
 const RENDEZVOUS_PORT: u16 = 29_500;
-/// The port of SSH, which clients leave unsaid.
+/// The SSH port, which clients use by default.
 const SSH_PORT: u16 = 22;
 
-/// How a node's host keys came to us.
+/// Where we got a node's host keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HostKeySource {
-    /// The node said them itself in its verification, under the one-time credential of its lease
-    /// and in a report that it signed, before the hand-off.
+    /// The node reported them itself in its verification, under the one-time credential of its lease and in a
+    /// report that it signed, before the hand-off.
     Verification,
-    /// Whoever answered at its address when we first came there: to bring the agent over SSH, else
-    /// after the hand-off.
+    /// The server that answered at the node's address on our first connection: when we brought the agent over
+    /// SSH, else after the hand-off.
     FirstContact,
 }
 
@@ -35,7 +35,7 @@ pub struct HostKey {
 }
 
 impl HostKey {
-    /// A host key for whoever reaches the node at this host and port.
+    /// A host key for clients that reach the node at this host and port.
     ///
     /// Shape: `public_key` is a kind and its key, in one line.
     #[must_use]
@@ -70,7 +70,7 @@ pub struct NodeAccess {
     /// Its SSH host keys; none until they are known.
     #[schema(max_items = 16)]
     pub host_keys: Vec<HostKey>,
-    /// How they came to us; `null` while there are none.
+    /// Where we got them; `null` while there are none.
     pub host_key_source: Option<HostKeySource>,
     /// Its address inside the provider's network, where there is one.
     pub private_address: Option<String>,
@@ -84,14 +84,14 @@ pub struct NodeAccess {
     /// them.
     #[schema(max_items = 64)]
     pub nic_order: Vec<String>,
-    /// When its SSH server last answered us with a host key of these; `null` until it has.
+    /// When its SSH server last answered us with one of these host keys; `null` until it has.
     pub last_reachable_at: Option<DateTime<Utc>>,
-    /// Since when it has not; `null` while it answers.
+    /// Since when it has not answered; `null` while it answers.
     pub unreachable_since: Option<DateTime<Utc>>,
 }
 
 impl NodeAccess {
-    /// Where its siblings find it: inside the provider's network, where there is one.
+    /// Where the other nodes find it: inside the provider's network, where there is one.
     fn inner_address(&self) -> &str {
         self.private_address.as_deref().unwrap_or(&self.host)
     }
@@ -112,7 +112,7 @@ pub struct Torchrun {
 /// How to reach everything that a reservation holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Access {
-    /// Whose nodes.
+    /// The reservation.
     pub reservation_id: ReservationId,
     /// The nodes, in order.
     pub nodes: Vec<NodeAccess>,
@@ -148,7 +148,7 @@ impl Access {
     }
 }
 
-/// What a reservation is called in files of its tenant: `gpb-` and the end of its id.
+/// The name of a reservation in its tenant's files: `gpb-` and the end of its id.
 fn short_name(id: ReservationId) -> String {
     let id = id.to_string();
     format!("gpb-{}", &id[id.len() - 8..])
@@ -157,7 +157,7 @@ fn short_name(id: ReservationId) -> String {
 fn ssh_entry(id: ReservationId, node: &NodeAccess) -> String {
     let name = short_name(id);
     let (host, port, user) = (&node.host, node.port, &node.user);
-    // Whose key nobody knows yet is taken at its word once, and held to it from then on.
+    // The first key of a node without known keys is accepted, and every later one must be the same.
     let strict = if node.host_keys.is_empty() {
         "accept-new"
     } else {

@@ -13,7 +13,7 @@ use crate::verification::{
     AgentBuild, AgentKey, DeviceKind, Digest, ExpectedNode, Inventory, Level,
 };
 
-/// What the broker made of a node.
+/// The broker's verdict on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -23,7 +23,7 @@ pub enum Verdict {
     PassWithWarnings,
     /// A check was not met.
     Fail,
-    /// A mandatory check was not done, or its answer cannot be believed.
+    /// A mandatory check was not done, or its answer is not credible.
     Inconclusive,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What helps against a finding.
+/// The remedy for a failed check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
@@ -68,25 +68,25 @@ pub enum Remedy {
     Retry,
 }
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Done and met.
     Met,
-    /// Done and met, within the band above the floor or with an oddity.
+    /// Done and met, within the band above the floor or with an anomaly.
     Warned,
     /// Done and not met.
     Failed,
-    /// Not done, or its answer cannot be believed.
+    /// Not done, or its answer is not credible.
     NotRun,
-    /// Said for the reader; it decides nothing.
+    /// For the reader; it decides nothing.
     Noted,
 }
 
 macro_rules! finding_codes {
     ($($(#[$doc:meta])* $code:ident, $word:literal, $remedy:ident;)*) => {
-        /// What a finding is about.
+        /// The check of a finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum FindingCode {
             $($(#[$doc])* #[serde(rename = $word)] $code,)*
@@ -102,7 +102,7 @@ macro_rules! finding_codes {
                 match self { $(Self::$code => $word,)* }
             }
 
-            /// What helps when the check is not met.
+            /// The remedy when the check is not met.
             #[must_use]
             pub const fn remedy(self) -> Remedy {
                 match self { $(Self::$code => Remedy::$remedy,)* }
@@ -116,23 +116,23 @@ finding_codes! {
     InventoryCount, "inv.count", Replace;
     /// Each GPU is the leased one by name, memory and multiprocessors.
     InventoryIdentity, "inv.identity", Replace;
-    /// No GPU is shown twice, by this node or by two nodes of one rental.
+    /// No GPU is listed twice, by this node or by two nodes of one rental.
     InventoryUnique, "inv.unique", Replace;
     /// A node in use shows the GPUs that were handed over with it, and no others.
     InventoryPinned, "inv.pinned", Replace;
-    /// No GPU is in another lease, has failed of late, or was seen before as something else.
+    /// No GPU is in another lease, has failed recently, or was seen before as something else.
     InventoryHistory, "inv.history", Replace;
     /// Kernel, NVML, CUDA and the lease agree on the GPUs.
     InventorySources, "inv.sources", Replace;
     /// As many GPUs are there at the end as at the beginning.
     InventoryRecount, "inv.recount", Reboot;
-    /// The driver is one that exists for this system and is new enough, and is itself.
+    /// The driver's version exists for this system and is new enough, and no file of it was replaced.
     InventorySoftware, "inv.software", Replace;
     /// No GPU is cut into slices.
     InventoryMig, "inv.mig", Reset;
     /// Error correction is set as the GPU's kind has it.
     InventoryEccMode, "inv.ecc_mode", Reset;
-    /// Nothing of a tenant before is left on the GPUs.
+    /// Nothing of a previous tenant is left on the GPUs.
     InventoryResidue, "inv.residue", Reboot;
     /// The host has the cores and the memory that were leased.
     HostShape, "host.shape", Monitor;
@@ -142,13 +142,13 @@ finding_codes! {
     HostClock, "host.clock", Monitor;
     /// Every GPU stayed on the bus.
     GpuLost, "gpu.lost", Replace;
-    /// The agent could go on to the end.
+    /// The agent could run to the end.
     AgentTrouble, "agent.trouble", Retry;
     /// The fabric between the GPUs of the node is up.
     FabricNotReady, "fabric.not_ready", Reboot;
     /// All links between the GPUs of the node are up.
     NvlinkActive, "nvlink.active", Reboot;
-    /// The memory that could be allocated is the memory reported.
+    /// The memory that the agent could allocate is the memory reported.
     MemoryCapacity, "mem.capacity", Replace;
     /// Memory reads back as written, as the agent counted.
     MemoryPattern, "mem.pattern", Replace;
@@ -170,21 +170,21 @@ finding_codes! {
     HealthGrowth, "health.growth", Monitor;
     /// The driver reported no error (XID) of a GPU while the agent ran.
     HealthXid, "health.xid", Replace;
-    /// What the container let the agent see of the GPUs' health.
+    /// Whether the container let the agent see the GPUs' health.
     HealthVisible, "health.visible", Monitor;
     /// The vendor's own diagnostic found nothing, where the node has it.
     HealthDiagnostic, "health.diagnostic", Replace;
     /// The host link has the lanes and the generation of the GPU's kind.
     HostLinkShape, "pcie.link", Replace;
-    /// Data come from the host as fast as over the GPU's host link.
+    /// Data arrive from the host at the rate of the GPU's host link.
     HostLinkIn, "pcie.h2d", Replace;
-    /// Data go to the host as fast as over the GPU's host link.
+    /// Data go to the host at the rate of the GPU's host link.
     HostLinkOut, "pcie.d2h", Replace;
-    /// Data come from the host to all GPUs at once.
+    /// Data arrive from the host at all GPUs at once.
     HostLinkTogether, "pcie.together", Monitor;
     /// Every GPU reaches every other at the rate of their links.
     PairRates, "p2p.pairs", Replace;
-    /// All GPUs together reduce at the rate of their links, and rightly.
+    /// All GPUs together reduce at the rate of their links, and correctly.
     AllReduce, "coll.allreduce", Replace;
     /// The power limit is that of the GPU's kind.
     PowerLimit, "power.limit", Replace;
@@ -194,7 +194,7 @@ finding_codes! {
     GemmFp8, "gemm.fp8", Replace;
     /// No GPU is slower than its siblings.
     GemmStraggler, "gemm.straggler", Replace;
-    /// The rate under load does not fall.
+    /// The rate under load does not drop.
     BurnSustained, "burn.sustained", Replace;
     /// No heat, power supply or hardware slows the clock under load.
     BurnThrottle, "burn.throttle", Replace;
@@ -206,21 +206,23 @@ finding_codes! {
     NetworkPorts, "net.local", Replace;
     /// Every pair of nodes of the gang copies as fast as the others do.
     NetworkPairs, "net.pairs", Replace;
-    /// All nodes of the gang sum up together, and rightly.
+    /// All nodes of the gang compute a sum together, correctly.
     NetworkAllReduce, "net.allreduce", Replace;
-    /// The GPUs of all nodes of the gang sum up by NCCL, rightly and as fast as the fabric that was sold.
+    /// The GPUs of all nodes of the gang compute a sum by NCCL, correctly and as fast as the fabric that was
+    /// sold.
     NetworkCollective, "net.collective", Replace;
-    /// The GPUs of every two nodes of the gang sum up by NCCL, rightly and as fast as those of the others.
+    /// The GPUs of every two nodes of the gang compute a sum by NCCL, correctly and as fast as those of the
+    /// other pairs.
     NetworkCollectivePairs, "net.collective_pairs", Replace;
     /// The sum over the nodes takes as long every time.
     NetworkJitter, "net.jitter", Monitor;
-    /// What was measured between the nodes is the fabric that was sold.
+    /// The measurements between the nodes match the fabric that was sold.
     NetworkFabric, "net.fabric", Monitor;
     /// The node was measured with all nodes of its gang, also those of other orders.
     NetworkTogether, "net.together", Monitor;
-    /// Storage is read as fast as was promised.
+    /// Storage is read as fast as promised.
     StorageRead, "storage.read", Replace;
-    /// Storage is written as fast as was promised.
+    /// Storage is written as fast as promised.
     StorageWrite, "storage.write", Replace;
     /// The same product gave the same bits in every iteration.
     SdcRepeat, "sdc.repeat", Replace;
@@ -232,18 +234,18 @@ finding_codes! {
     StepTimedOut, "step.timed_out", Retry;
     /// The report is signed by the committed key and has the agreed form.
     AgentSignature, "agent.signature", Replace;
-    /// The report is of this conversation and says what the steps said.
+    /// The report belongs to this conversation and agrees with its steps.
     AgentReport, "agent.report", Replace;
-    /// The device pretends; nothing here is about real hardware.
+    /// The device is simulated; nothing here is about real hardware.
     DeviceSimulated, "device.simulated", Monitor;
 }
 
-// Written out: the derived one does not read words that a macro hands on.
+// Written out, because the derive does not read words that a macro passes on.
 impl utoipa::PartialSchema for FindingCode {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
         utoipa::openapi::ObjectBuilder::new()
             .schema_type(utoipa::openapi::schema::Type::String)
-            .description(Some("What a finding is about."))
+            .description(Some("The check of a finding."))
             .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
             .into()
     }
@@ -272,7 +274,7 @@ pub enum Weight {
     Must,
     /// It must be met where it was done.
     May,
-    /// It is tried out: said for the reader, and decides nothing.
+    /// On trial: shown to the reader, and decides nothing.
     Shadow,
 }
 
@@ -312,18 +314,18 @@ pub enum Unit {
     Vcpus,
 }
 
-/// One check and how it came out.
+/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// What it is about.
+    /// The check.
     pub code: FindingCode,
-    /// How it came out.
+    /// The result.
     pub outcome: Outcome,
     /// How much it counts.
     #[serde(default, skip_serializing_if = "Weight::is_must")]
     pub weight: Weight,
-    /// What helps, where it was not met.
+    /// The remedy, where it was not met.
     pub remedy: Option<Remedy>,
     /// The unit of the numbers below.
     pub unit: Option<Unit>,
@@ -331,17 +333,17 @@ pub struct Finding {
     pub measured: Option<i64>,
     /// The least (or most) that is accepted.
     pub floor: Option<i64>,
-    /// What a good node shows.
+    /// The value of a good node.
     pub expected: Option<i64>,
     /// The values behind `measured`: per GPU in the order of the inventory, else per step, pair, port or
     /// repeat.
     pub samples: Vec<i64>,
-    /// What happened, in a sentence.
+    /// The explanation, in a sentence.
     pub note: String,
 }
 
 impl Finding {
-    /// Whether it decides anything: what is only tried out does not.
+    /// Whether it counts for the verdict: a check on trial does not.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.weight != Weight::Shadow
@@ -353,7 +355,7 @@ impl Finding {
         self.outcome == Outcome::Failed && self.counts()
     }
 
-    /// Whether it had to be done and was not, so that the verdict stays open.
+    /// Whether it had to be done and was not, so that the verdict is inconclusive.
     #[must_use]
     pub fn leaves_open(&self) -> bool {
         self.outcome == Outcome::NotRun && self.weight == Weight::Must
@@ -383,43 +385,43 @@ pub struct Attestation {
     pub lease_id: LeaseId,
     /// The node's number within its lease, from 0.
     pub node_index: u32,
-    /// The node's address, as its provider gave it where that did; absent when it never spoke.
+    /// The node's address, as its provider gave it where it did; absent when the node never called.
     pub host: Option<String>,
-    /// What was leased.
+    /// The node as leased.
     pub expected: ExpectedNode,
-    /// What the node claimed; absent when it never got so far.
+    /// The node's own claims; absent when it did not get that far.
     pub inventory: Option<Inventory>,
     /// How much was checked.
     pub level: Level,
-    /// Whether the node was in use and looked at again: less was checked than before a hand-off.
+    /// Whether this is a re-check of a node in use: it checks less than a verification before a hand-off.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recheck: bool,
     /// The result.
     pub verdict: Verdict,
-    /// Whether the node, or anything measured on it, was pretended. Then this says nothing about
-    /// any real machine.
+    /// Whether the node, or any measurement on it, was simulated. Then this proves nothing about any real
+    /// machine.
     pub simulated: bool,
-    /// What the agent computed on, as it said.
+    /// The device that the agent computed on, as it reported.
     pub device_kind: Option<DeviceKind>,
     /// The key that signed the agent's report.
     pub agent_key: Option<AgentKey>,
     /// The BLAKE3 hash of the agent's signed report, byte for byte.
     pub agent_report_digest: Option<Digest>,
-    /// The agent that spoke, as it said; absent when it never did.
+    /// The agent that called, as it reported; absent when none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentBuild>,
-    /// The hash of the kernels that measured, as it said.
+    /// The hash of the kernels that measured, as the agent reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels: Option<Digest>,
-    /// Which table of floors judged.
+    /// The version of the table of floors that was applied.
     pub floors_version: String,
-    /// Which table of checks judged; absent in documents of before it was named.
+    /// The version of the table of checks that was applied; absent in documents older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_version: Option<String>,
-    /// Whether the maker of the GPUs vouched for them; absent in documents of before it was said.
+    /// Whether the maker of the GPUs vouched for them; absent in documents older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attested: Option<Attested>,
-    /// What was found, in a fixed order.
+    /// The findings, in a fixed order.
     pub findings: Vec<Finding>,
     /// What a reader must not conclude from this.
     pub what_this_does_not_prove: Vec<String>,
@@ -428,8 +430,8 @@ pub struct Attestation {
 }
 
 impl Attestation {
-    /// Whether this speaks for a real machine that passed whole. A simulated pass does not, nor does the light look
-    /// at a node in use, which takes no memory and measures no rate.
+    /// Whether this proves that a real machine passed in full. A simulated pass does not. Nor does the short
+    /// re-check of a node in use, which takes no memory and measures no rate.
     #[must_use]
     pub const fn proves_real_hardware(&self) -> bool {
         self.verdict.is_pass() && !self.simulated && !self.recheck

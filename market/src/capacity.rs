@@ -1,5 +1,5 @@
-//! What a tenant has of its own at a provider: capacity that is paid for already, and prices that it
-//! agreed. Where both stand in a plan is `matcher`'s business.
+//! A tenant's own capacity at a provider: capacity that it has already paid for, and prices that it agreed.
+//! `matcher` decides how a plan uses both.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,8 @@ pub const MAX_BOOK_PRICES: usize = 200;
 /// The longest SKU or region. Units: characters.
 const MAX_CHARS: usize = 200;
 
-/// Which on-demand offers of a provider are meant: those of a SKU or of a GPU, in all places or some.
+/// The on-demand offers of a provider that an entry applies to: those of a SKU or of a GPU, in all places or
+/// some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OwnScope {
     /// The provider's own name for the thing.
@@ -30,20 +31,20 @@ pub struct OwnScope {
     /// The GPU, where no SKU is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
-    /// GPUs of one node; nodes of every size, when nothing is said.
+    /// GPUs of one node; nodes of every size by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1_024)]
     pub gpus: Option<u32>,
-    /// The country; all, when nothing is said.
+    /// The country; all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub country: Option<Country>,
-    /// The region as the provider writes it; all, when nothing is said.
+    /// The region as the provider writes it; all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     pub region: Option<String>,
 }
 
-/// What of an offer a scope looks at.
+/// The properties of an offer that a scope compares.
 #[derive(Debug, Clone, Copy)]
 pub struct OfferTraits<'a> {
     /// The provider's own name for the thing.
@@ -76,7 +77,7 @@ impl<'a> OfferTraits<'a> {
 }
 
 impl OwnScope {
-    /// Whether an offer of the same provider is meant. Only whole GPUs on demand ever are.
+    /// Whether this applies to an offer of the same provider. It only ever applies to whole GPUs on demand.
     #[must_use]
     pub fn means(&self, offer: &OfferTraits<'_>) -> bool {
         let Some(gpus) = offer.gpus.as_whole() else {
@@ -99,7 +100,7 @@ impl OwnScope {
             && self.region.as_ref().is_none_or(region)
     }
 
-    /// Checks that one thing is named, and in words that can be one.
+    /// Checks that exactly one thing is named, in text that can be a name.
     ///
     /// Errors: [`CapacityFault`].
     pub fn check(&self) -> Result<(), CapacityFault> {
@@ -127,7 +128,7 @@ impl OwnScope {
     }
 }
 
-/// Why what a tenant says of its own capacity cannot stand.
+/// Why a tenant's description of its own capacity was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CapacityFault {
     /// Nothing is named.
@@ -136,7 +137,7 @@ pub enum CapacityFault {
     /// Two things are named.
     #[error("give `sku` or `gpu`, not both: a SKU says which GPU it has")]
     BothNamed,
-    /// Words that cannot be a name.
+    /// Text that cannot be a name.
     #[error("`{field}` must be 1 to {MAX_CHARS} printable characters")]
     Text {
         /// The field.
@@ -150,12 +151,12 @@ pub enum CapacityFault {
         /// The most that it may be.
         most: u32,
     },
-    /// A price that cannot be meant.
+    /// An implausible price.
     #[error("`{field}` must be {least} US dollars or more, and in US dollars")]
     Price {
         /// The field.
         field: &'static str,
-        /// What it may be at least.
+        /// The minimum.
         least: &'static str,
     },
     /// It is over already, or ends before it begins.
@@ -174,26 +175,26 @@ pub enum CapacityFault {
 pub struct Commitment {
     /// Its id.
     pub id: CommitmentId,
-    /// What the tenant calls it: a contract's number, say.
+    /// The tenant's name for it: a contract's number, say.
     pub name: String,
     /// Where it was paid for.
     pub provider: ProviderId,
-    /// Which offers it is good for.
+    /// The offers that it applies to.
     pub scope: OwnScope,
-    /// Nodes that it is for at a time.
+    /// How many nodes it covers at a time.
     pub nodes: u32,
-    /// Node-hours that it is for in all; `None`: as many as there are until it ends.
+    /// How many node-hours it covers in all; `None`: no bound until it ends.
     pub node_hours: Option<u32>,
-    /// What a node still costs an hour: mostly nothing.
+    /// What a node still costs per hour: usually nothing.
     pub price_per_node_hour: Money,
     /// When it ends.
     pub expires_at: DateTime<Utc>,
-    /// When it was made known.
+    /// When it was registered.
     pub created_at: DateTime<Utc>,
 }
 
 impl Commitment {
-    /// Checks what the tenant says of it.
+    /// Checks the fields that the tenant gave.
     ///
     /// Errors: [`CapacityFault`].
     pub fn check(&self, now: DateTime<Utc>) -> Result<(), CapacityFault> {
@@ -224,15 +225,14 @@ fn is_usd(price: Money) -> bool {
     price.currency() == crate::money::Currency::Usd
 }
 
-/// A commitment with what reservations leave of it.
+/// A commitment with what reservations have left of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCommitment {
     /// The commitment.
     pub commitment: Commitment,
     /// Nodes that no reservation has taken.
     pub nodes_left: u32,
-    /// Node-seconds that no reservation has used or set aside; `None`: as many as there are until it
-    /// ends.
+    /// Node-seconds that no reservation has used or set aside; `None`: no bound until it ends.
     pub node_seconds_left: Option<i64>,
 }
 
@@ -254,30 +254,30 @@ impl OpenCommitment {
     }
 }
 
-/// A price that a tenant agreed with a provider; it stands in place of the list price.
+/// A price that a tenant agreed with a provider; it replaces the list price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BookPrice {
     /// Which offers it is for.
     pub scope: OwnScope,
-    /// What a GPU costs an hour.
+    /// What a GPU costs per hour.
     pub rate: Rate,
-    /// From when on; from always, when nothing is said.
+    /// From when on it is valid; always by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_from: Option<DateTime<Utc>>,
-    /// Until when; for ever, when nothing is said.
+    /// Until when it is valid; without end by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<DateTime<Utc>>,
 }
 
 impl BookPrice {
-    /// Whether it holds at this time.
+    /// Whether it is valid at this time.
     #[must_use]
     pub fn holds(&self, now: DateTime<Utc>) -> bool {
         self.valid_from.is_none_or(|from| from <= now)
             && self.valid_until.is_none_or(|until| now < until)
     }
 
-    /// Checks what the tenant says of it.
+    /// Checks the fields that the tenant gave.
     ///
     /// Errors: [`CapacityFault`].
     pub fn check(&self, now: DateTime<Utc>) -> Result<(), CapacityFault> {
@@ -303,18 +303,18 @@ impl BookPrice {
 pub struct ProviderAccount {
     /// Its id.
     pub id: ProviderAccountId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     pub name: String,
-    /// With whom.
+    /// The provider.
     pub provider: ProviderId,
-    /// The prices; the first that holds and means an offer counts.
+    /// The prices; the first one that is valid and applies to an offer counts.
     pub prices: Vec<BookPrice>,
-    /// When it was made known.
+    /// When it was registered.
     pub created_at: DateTime<Utc>,
 }
 
 impl ProviderAccount {
-    /// Checks what the tenant says of it.
+    /// Checks the fields that the tenant gave.
     ///
     /// Errors: [`CapacityFault`].
     pub fn check(&self, now: DateTime<Utc>) -> Result<(), CapacityFault> {
@@ -325,14 +325,14 @@ impl ProviderAccount {
     }
 }
 
-/// All that a tenant has of its own, as it stood when a decision was made.
+/// All of a tenant's own capacity and prices, as they stood when a decision was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnCapacity {
-    /// What is paid for, in the order in which it is used: what ends first goes first.
+    /// Commitments in the order of use: the one that ends first is used first.
     #[serde(default)]
     pub commitments: Vec<OpenCommitment>,
-    /// Price books; of several that mean one offer the first counts.
+    /// Price books; where several apply to one offer the first counts.
     #[serde(default)]
     pub accounts: Vec<ProviderAccount>,
 }
@@ -344,13 +344,13 @@ impl OwnCapacity {
         self.commitments.is_empty() && self.accounts.is_empty()
     }
 
-    /// Puts what is paid for in the order in which it is used.
+    /// Sorts the commitments into the order of use.
     pub fn use_in_order(&mut self) {
         let order = |open: &OpenCommitment| (open.commitment.expires_at, open.commitment.id);
         self.commitments.sort_by_key(order);
     }
 
-    /// The agreed price of an offer at this time, and in whose book it stands.
+    /// The agreed price of an offer at this time, and the account that it is from.
     #[must_use]
     pub fn book_price(
         &self,
@@ -368,7 +368,7 @@ impl OwnCapacity {
             })
     }
 
-    /// The commitments that an offer falls under.
+    /// The commitments that apply to an offer.
     pub fn commitments_of<'a>(
         &'a self,
         provider: &'a ProviderId,
@@ -380,14 +380,14 @@ impl OwnCapacity {
     }
 }
 
-/// The nodes of a line that are paid for: by which commitment, and until when.
+/// The nodes of a line that a commitment has paid for, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Covered {
     /// The commitment.
     pub commitment_id: CommitmentId,
     /// US dollars per GPU-hour that they cost until then.
     pub rate_usd_gpu_hour: Rate,
-    /// From when on they cost what the offer costs.
+    /// From then on they cost what the offer costs.
     pub until: DateTime<Utc>,
 }
 

@@ -1,4 +1,4 @@
-//! What one reading of a provider's catalogue gives, and how it differs from the one before.
+//! The result of one reading of a provider's catalogue, and its difference from the one before.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,21 +13,21 @@ use crate::offer::Offer;
 /// Everything read from a provider at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CatalogReading {
-    /// Whose catalogue.
+    /// The provider.
     pub provider: ProviderId,
     /// When it was read.
     pub read_at: DateTime<Utc>,
-    /// What is sold, sold-out offers included.
+    /// All offers, sold-out ones included.
     pub offers: Vec<Offer>,
-    /// What was in the answer and is no offer, each with a reason.
+    /// Records of the answer that are no offers, each with a reason.
     pub skipped: Vec<Skipped>,
-    /// What was listed and could not be read.
+    /// Listed records that could not be read.
     pub unread: Unread,
 }
 
 impl CatalogReading {
-    /// Whether everything was read that the provider lists; a list that holds nothing to sell is not
-    /// believed to be whole.
+    /// Whether everything that the provider lists was read. A list with nothing to sell is not trusted to be
+    /// whole.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.unread == Unread::Nothing && !self.offers.is_empty()
@@ -39,7 +39,7 @@ impl CatalogReading {
     }
 }
 
-/// What a reading could not read. An offer that it lacks is gone only where it is none of this.
+/// The unreadable part of a reading. A missing offer is gone only where it cannot be among these.
 ///
 /// Each record behind it stands among the skipped as [`SkipReason::Unreadable`], with why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,12 +49,12 @@ pub enum Unread {
     Nothing,
     /// Records of these SKUs.
     Skus(BTreeSet<String>),
-    /// Records without a readable SKU, or an unknown part of the list: it may be any offer.
+    /// Records without a readable SKU, or an unknown part of the list: any offer may be among them.
     Rest,
 }
 
 impl Unread {
-    /// Notes a record that could not be read; without a SKU it may be any.
+    /// Notes a record that could not be read; without a SKU it may be any offer.
     pub fn note(&mut self, sku: Option<String>) {
         match (&mut *self, sku) {
             (Self::Rest, _) => {}
@@ -77,7 +77,7 @@ impl Unread {
     }
 }
 
-/// Why a record became no offer: the codes that are counted.
+/// Why a record became no offer: codes to count by.
 #[derive(
     Debug,
     Clone,
@@ -93,13 +93,13 @@ impl Unread {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// Hardware that the catalogue does not know: quarantined until a person names it.
+    /// Hardware that the catalogue does not know: unmapped until a person names it.
     UnknownGpu,
     /// A TPU or another accelerator that is no GPU.
     NotAGpu,
     /// No price, or a price of zero: unknown, never free.
     NoPrice,
-    /// A price that cannot be meant.
+    /// An implausible price.
     ImplausiblePrice,
     /// A spot price above the on-demand price of the same thing.
     SpotAboveOnDemand,
@@ -107,7 +107,7 @@ pub enum SkipReason {
     ImpossibleCount,
     /// The record cannot be read.
     Unreadable,
-    /// No place lists it: nothing says where it could be ordered.
+    /// No place lists it, so it is unknown where it could be ordered.
     NoPlace,
     /// A count or a price that the rest of its own list, or its SKU, contradicts.
     ContradictsList,
@@ -143,8 +143,8 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// Why a spot price cannot be meant, beside the on-demand price of the same thing: it is above it.
-/// Then the spot offer alone is dropped. `None`: it can be meant.
+/// Why a spot price is implausible beside the on-demand price of the same thing: it is higher. Then only the
+/// spot offer is dropped. `None`: it is plausible.
 #[must_use]
 pub fn spot_above_on_demand(spot: Money, on_demand: Money) -> Option<String> {
     (spot > on_demand)
@@ -154,7 +154,7 @@ pub fn spot_above_on_demand(spot: Money, on_demand: Money) -> Option<String> {
 /// A record that became no offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Skipped {
-    /// The file it stood in, for price lists.
+    /// The file that it was in, for price lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// The data row in the file, counted from 1.
@@ -172,22 +172,22 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Whether it may be an offer that was known before: nobody could read what it is.
+    /// Whether it may be a known offer, because nobody could read what it is.
     #[must_use]
     pub fn is_unread(&self) -> bool {
         self.reason == SkipReason::Unreadable
     }
 }
 
-/// How a reading differs from what was known.
+/// The difference between a reading and what was known.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OfferDiff {
     /// Offers not known before, or known and withdrawn.
     pub added: Vec<Offer>,
-    /// Offers whose price, availability or description changed, or which are dated otherwise than by
-    /// their provider's last reading from now on; as they are now.
+    /// Offers, as they are now, whose price, availability or description changed, or whose date no longer
+    /// follows from their provider's last reading.
     pub changed: Vec<Offer>,
-    /// Offers that a reading no longer holds, and that are none of what it could not read.
+    /// Offers that are missing from a reading and that are not among what it could not read.
     pub withdrawn: Vec<OfferId>,
 }
 

@@ -1,4 +1,4 @@
-//! What a certification is called: one word for each, however it is written.
+//! Names of certifications: one spelling for each, however it is written.
 //!
 //! The list is open: a name that is not known here is kept as it is written, in the same form.
 
@@ -12,8 +12,8 @@ use crate::ids::string_schema;
 /// The longest name. Units: characters, once it is normalised.
 const LONGEST: usize = 64;
 
-/// Names that are written in several ways, without what stands between letters and digits, and the
-/// one that is used here.
+/// Names that are written in several ways, without the characters between letters and digits, and the one
+/// spelling that is used here.
 const KNOWN: [(&str, &str); 20] = [
     ("iso27001", "iso27001"),
     ("isoiec27001", "iso27001"),
@@ -47,7 +47,7 @@ pub struct InvalidCertification(String);
 pub struct CertificationName(String);
 
 impl CertificationName {
-    /// The name of what is written so: `ISO 27001` and `iso-27001` are `iso27001`.
+    /// The name for this spelling: `ISO 27001` and `iso-27001` are `iso27001`.
     ///
     /// Errors: [`InvalidCertification`] for a text without a letter or digit, with others than
     /// ASCII ones, or too long.

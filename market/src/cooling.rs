@@ -1,4 +1,4 @@
-//! For whom an offer rests that failed several times of late, and until when.
+//! The cool-down of an offer that failed several times recently: for whom, and until when.
 
 use std::collections::HashSet;
 
@@ -6,23 +6,23 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::ids::TenantId;
 
-/// For how many reservations an offer must fail within the cool-down to rest.
+/// For how many reservations an offer must fail within the cool-down period to be in cool-down.
 const FAILURES: usize = 3;
 
 /// A reservation for which an offer failed before its machines were handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EarlyFailure {
-    /// Whose.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// The last time that it did.
+    /// The last time that the offer failed for it.
     pub at: DateTime<Utc>,
 }
 
-/// Until when an offer with these failures rests for a tenant: until so few of them are left within the
-/// cool-down that it may be tried again. `None` where they are too few.
+/// Until when an offer with these failures is in cool-down for a tenant: until few enough of them are left
+/// within the period to try it again. `None` where there are too few.
 ///
-/// Three of the tenant's own rest it for that tenant, and three of at least two tenants for everyone: no
-/// tenant takes an offer from others by itself.
+/// Three failures of one tenant's own put it in cool-down for that tenant, and three of at least two tenants
+/// do for everyone. No tenant takes an offer from others by itself.
 #[must_use]
 pub fn rests_until(
     failures: &[EarlyFailure],
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(rests(&[(1, 5), (1, 6)]), [None, None]);
         assert_eq!(rests(&[(1, 5), (1, 6), (3, 7)]), [Some(5), Some(5)]);
         assert_eq!(rests(&[(3, 5), (4, 6), (5, 7)]), [Some(5), Some(5)]);
-        // However many are the first one's: it rests until its own third last has cooled down, for others
-        // until the other's.
+        // The first tenant has many failures: its own cool-down lasts until its third last failure has
+        // expired, that of the others until the other tenant's has.
         assert_eq!(
             rests(&[(2, 5), (1, 6), (1, 7), (1, 8), (1, 9)]),
             [Some(7), Some(5)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// So many of a thing, which is named by its singular.
+/// A count with its noun, which is given in the singular.
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
     if count == N::from(1) {

@@ -1,4 +1,4 @@
-//! Credits: money that a tenant need not pay, given by the operator for a reason.
+//! Credits: an amount that a tenant need not pay, granted by the operator for a reason.
 //!
 //! A credit changes no charge: what was sold stays sold at the quoted rate. How it is booked is in
 //! `pricing`; keeping it is the store's business.
@@ -18,11 +18,11 @@ pub const MAX_REASON_CHARS: usize = 200;
 pub struct Credit {
     /// Its id.
     pub id: CreditId,
-    /// Who need not pay it.
+    /// The tenant that need not pay it.
     pub tenant_id: TenantId,
     /// How much, above zero.
     pub amount: Money,
-    /// What for, in words that the tenant reads too.
+    /// The reason, in words that the tenant also reads.
     pub reason: String,
     /// The key of the administrator who gave it.
     pub granted_by: ApiKeyId,
@@ -33,10 +33,10 @@ pub struct Credit {
 /// Why something is no credit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CreditRefusal {
-    /// An amount that is none, or beyond what one credit gives.
+    /// An amount that is not positive, or is more than one credit may give.
     #[error("a credit is above 0 and at most 1000000 {currency}, not {0}", currency = .0.currency())]
     Amount(Money),
-    /// A reason that says nothing or cannot be shown.
+    /// A reason that is empty or cannot be shown.
     #[error("a credit has a reason of 1 to {MAX_REASON_CHARS} printable characters")]
     Reason,
 }

@@ -1,7 +1,7 @@
-//! The demand: what a tenant asks for. One closed JSON schema, told apart by `kind`.
+//! The demand: what a tenant asks for. One closed JSON schema, with `kind` as its tag.
 //!
-//! Shapes and units stand here; whether numbers make sense is in [`check`]; what satisfies a
-//! demand is the matcher's business.
+//! Shapes and units are here. [`check`] checks that the numbers make sense; the matcher finds what satisfies
+//! a demand.
 
 mod calibration;
 pub mod check;
@@ -37,7 +37,7 @@ pub enum Demand {
     Train(TrainDemand),
     /// A fleet that answers requests as they come.
     ServeRealtime(ServeRealtimeDemand),
-    /// A pile of requests without a latency limit.
+    /// A batch of requests without a latency limit.
     ServeBatch(ServeBatchDemand),
     /// A training run and the serving fleet that follows it.
     Hybrid(Box<HybridDemand>),
@@ -99,32 +99,32 @@ macro_rules! demand {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schema(minimum = 1, maximum = 10_000)]
             pub gpu_memory_gib: Option<u32>,
-            /// Main memory of each node, at least; what a seller does not state is not enough.
+            /// Main memory of each node, at least; a seller that does not state it does not qualify.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schema(minimum = 1, maximum = 1_000_000)]
             pub host_memory_gib: Option<u32>,
-            /// Virtual CPUs of each node, at least; what a seller does not state is not enough.
+            /// Virtual CPUs of each node, at least; a seller that does not state them does not qualify.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schema(minimum = 1, maximum = 100_000)]
             pub vcpus: Option<u32>,
             /// When it is wanted.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub window: Option<Window>,
-            /// What must not be passed.
+            /// The highest price to accept.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub ceiling: Option<Ceiling>,
             /// Where it may stand.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub places: Option<Places>,
-            /// Which kinds of machine will do; any, when nothing is said.
+            /// The kinds of machine to accept; any by default.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schema(min_items = 1, max_items = 4)]
             pub tenancy: Option<Vec<Tenancy>>,
-            /// Rules that hold whatever the price.
+            /// Rules that apply at any price.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub policy: Option<Policy>,
-            /// How deeply its nodes prove themselves before they are handed over; as the service has
-            /// it, when nothing is said, and never less than the service demands of all.
+            /// The verification level that its nodes must pass before the hand-off; by default the service's
+            /// own, and never below the service's minimum.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub verification: Option<Level>,
             /// Free tags.
@@ -159,7 +159,7 @@ macro_rules! demand {
 /// The fields that every kind of demand has.
 #[derive(Debug, Clone, Copy)]
 pub struct Shared<'a> {
-    /// The GPUs of which any will do; of all, where none is named.
+    /// The GPUs to choose from; all of them, where none is named.
     pub gpu: Option<&'a GpusWanted>,
     /// Memory of each GPU, at least, as its maker states it. Units: GB.
     pub gpu_memory_gib: Option<u32>,
@@ -169,15 +169,15 @@ pub struct Shared<'a> {
     pub vcpus: Option<u32>,
     /// When it is wanted.
     pub window: Option<&'a Window>,
-    /// What must not be passed.
+    /// The highest price to accept.
     pub ceiling: Option<&'a Ceiling>,
     /// Where it may stand.
     pub places: Option<&'a Places>,
-    /// Which kinds of machine will do.
+    /// The kinds of machine to accept.
     pub tenancy: Option<&'a [Tenancy]>,
-    /// Rules that hold whatever the price.
+    /// Rules that apply at any price.
     pub policy: Option<&'a Policy>,
-    /// How deeply its nodes prove themselves.
+    /// The verification level of its nodes.
     pub verification: Option<Level>,
     /// Free tags.
     pub tags: &'a Tags,
@@ -195,8 +195,8 @@ demand! {
         #[serde(default = "one")]
         #[schema(minimum = 1, maximum = 10_000, default = 1)]
         nodes: u32,
-        /// What must join several nodes. With `rdma` and `infiniband` they are proved together, replaced
-        /// together before the hand-off, and end together when one of them is lost in use.
+        /// What must connect several nodes. With `rdma` and `infiniband` they are verified together and
+        /// replaced together before the hand-off. They also end together when one of them is lost in use.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fabric: Option<FabricWanted>,
         /// Spot instead of on demand.
@@ -213,7 +213,7 @@ demand! {
         /// Only on these GPUs, as in a demand of the kind `gpus`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gpu: Option<GpusWanted>,
-        /// What must join several nodes; `rdma`, when nothing is said. `any` takes plain Ethernet too.
+        /// What must connect several nodes; `rdma` by default. `any` also accepts plain Ethernet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fabric: Option<FabricWanted>,
         /// Tokens to train on.
@@ -233,7 +233,7 @@ demand! {
         /// Which parameters are trained.
         #[serde(default)]
         method: TrainMethod,
-        /// GPUs in all, when the tenant has settled it; else the number on which the run costs least.
+        /// GPUs in all, if the tenant has decided; else the number on which the run costs least.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(minimum = 1, maximum = 100_000)]
         gpus: Option<u32>,
@@ -243,7 +243,7 @@ demand! {
         /// How checkpoints are written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpointing: Option<Checkpointing>,
-        /// A measured step of this run, which puts its predictions right.
+        /// A measured step of this run, by which its predictions are corrected.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         calibration: Option<TrainCalibration>,
     }
@@ -284,21 +284,21 @@ demand! {
         /// How fast answers must come.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         latency: Option<LatencyObjective>,
-        /// What the fleet must survive.
+        /// The failures that the fleet must survive.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         survive: Option<Survive>,
         /// By which factor the load grows over the window.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(minimum = 1, maximum = 1_000)]
         growth: Option<f64>,
-        /// A measured copy of this model, which puts its predictions right.
+        /// A measurement of one replica of this model, by which its predictions are corrected.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         calibration: Option<ServeCalibration>,
     }
 }
 
 demand! {
-    /// A pile of requests without a latency limit.
+    /// A batch of requests without a latency limit.
     ServeBatchDemand of |demand| demand.gpu.as_ref() => {
         /// The model to serve.
         model: Model,
@@ -311,7 +311,7 @@ demand! {
         /// The precision of the key-value cache.
         #[serde(default = "default_precision")]
         kv_cache: Precision,
-        /// Requests in the pile.
+        /// Requests in the batch.
         #[schema(minimum = 1, maximum = 1_000_000_000_000_i64)]
         requests: u64,
         /// Tokens of a prompt.
@@ -320,10 +320,10 @@ demand! {
         /// Tokens of an answer.
         #[schema(minimum = 1, maximum = 10_000_000)]
         output_tokens: u32,
-        /// When the pile must be done.
+        /// When the batch must be done.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<DateTime<Utc>>,
-        /// A measured copy of this model, which puts its predictions right.
+        /// A measurement of one replica of this model, by which its predictions are corrected.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         calibration: Option<ServeCalibration>,
     }
@@ -335,13 +335,13 @@ demand! {
 pub enum ServeHalf {
     /// Requests as they come.
     ServeRealtime(ServeRealtimeDemand),
-    /// A pile of requests.
+    /// A batch of requests.
     ServeBatch(ServeBatchDemand),
 }
 
 demand! {
-    /// A training run and the serving fleet that follows it. What it says beside its halves holds for
-    /// both, and a half may only narrow it.
+    /// A training run and the serving fleet that follows it. The fields beside its halves apply to both, and
+    /// a half may only narrow them.
     HybridDemand of |_| None => {
         /// The training run.
         train: TrainDemand,
@@ -351,7 +351,7 @@ demand! {
 }
 
 impl GpusDemand {
-    /// What must join its nodes; of one node nothing.
+    /// What must connect its nodes; nothing for one node.
     #[must_use]
     pub fn joined_by(&self) -> FabricWanted {
         let forbids = self
@@ -367,7 +367,7 @@ impl GpusDemand {
         }
     }
 
-    /// Whether nothing is said of what must join its several nodes.
+    /// Whether the demand leaves open what must connect its several nodes.
     #[must_use]
     pub fn leaves_fabric_open(&self) -> bool {
         let policy = self.policy.as_ref();
@@ -378,7 +378,7 @@ impl GpusDemand {
 }
 
 impl TrainDemand {
-    /// What must join its nodes, where there are several.
+    /// What must connect its nodes, where there are several.
     #[must_use]
     pub fn joined_by(&self) -> FabricWanted {
         let allows = self
@@ -430,7 +430,7 @@ impl Demand {
         }
     }
 
-    /// By when its work must be done, where it says so.
+    /// By when its work must be done, if the demand has a deadline.
     #[must_use]
     pub const fn deadline(&self) -> Option<DateTime<Utc>> {
         match self {
@@ -440,7 +440,7 @@ impl Demand {
         }
     }
 
-    /// The latest that capacity set aside at `held_at` is handed off, as far as the demand says.
+    /// The latest that capacity set aside at `held_at` is handed off, as far as the demand limits it.
     #[must_use]
     pub fn handed_off_by(&self, held_at: DateTime<Utc>) -> DateTime<Utc> {
         let window = self.shared().window;

@@ -1,6 +1,6 @@
-//! Events: what happened to what a tenant has, in the order in which it happened.
+//! Events: what happened to a tenant's things, in order.
 //!
-//! An event is written in the transaction of what it tells, so there is never one without the
+//! An event is written in the transaction of the change that it reports, so there is never one without the
 //! other. The same JSON goes into lists, streams and webhooks.
 
 use std::fmt;
@@ -26,8 +26,7 @@ fn words() -> String {
 
 macro_rules! event_types {
     ($($(#[$doc:meta])+ $variant:ident = $word:literal,)+) => {
-        /// What kind of thing happened: a closed set of words, dotted from the general to the
-        /// particular.
+        /// The type of an event: a closed set of words, dotted from the general to the particular.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EventType {
             $($(#[$doc])+ $variant,)+
@@ -53,21 +52,21 @@ event_types! {
     ReservationHeld = "reservation.held",
     /// The tenant confirmed the hold.
     ReservationConfirmed = "reservation.confirmed",
-    /// Machines are being ordered and proved.
+    /// Machines are being ordered and verified.
     ReservationProvisioning = "reservation.provisioning",
-    /// A lease fell before the hand-off; the next candidate is being taken.
+    /// A lease failed before the hand-off; the next candidate is being taken.
     ReservationReplacing = "reservation.replacing",
     /// Every lease passed; access is being delivered.
     ReservationHandingOff = "reservation.handing_off",
     /// The tenant has it.
     ReservationActive = "reservation.active",
-    /// A lease fell after the hand-off; it is being replaced.
+    /// A lease failed after the hand-off; it is being replaced.
     ReservationRepairing = "reservation.repairing",
     /// Its leases are being ended.
     ReservationReleasing = "reservation.releasing",
-    /// It is over, and every provider said gone.
+    /// It is closed, and every provider confirmed that its machines are gone.
     ReservationClosed = "reservation.closed",
-    /// The end of the window was moved out.
+    /// The end of the window was moved to a later time.
     ReservationExtended = "reservation.extended",
     /// The tenant asked for the end before the hand-off.
     ReservationCancelRequested = "reservation.cancel_requested",
@@ -79,58 +78,57 @@ event_types! {
     LeaseWithdrawn = "lease.withdrawn",
     /// The provider accepted the order; the nodes are coming up.
     LeaseBooting = "lease.booting",
-    /// The nodes are up and are proving themselves.
+    /// The nodes are up and being verified.
     LeaseVerifying = "lease.verifying",
     /// Every node passed verification.
     LeasePassed = "lease.passed",
     /// The tenant has access.
     LeaseHandedOff = "lease.handed_off",
-    /// The provider is being told to end it.
+    /// The broker is asking the provider to end it.
     LeaseReleasing = "lease.releasing",
-    /// The provider says that it is no more.
+    /// The provider reports that it is gone.
     LeaseGone = "lease.gone",
     /// The provider refused the order.
     LeaseRefused = "lease.refused",
-    /// The provider made something else than what was ordered.
+    /// The provider created something other than what was ordered.
     LeaseMismatched = "lease.mismatched",
     /// It was accepted and did not come up.
     LeaseBootFailed = "lease.boot_failed",
     /// It vanished or was taken back.
     LeaseLost = "lease.lost",
-    /// The provider does not show it. Whether it is gone has still to be proved; until then it is
-    /// charged by what is seen of it, and not replaced.
+    /// The provider does not list it. That is not yet proof that it is gone: until then it is charged by what
+    /// is seen of it, and not replaced.
     LeaseMissing = "lease.missing",
-    /// The provider shows it again.
+    /// The provider lists it again.
     LeaseShown = "lease.shown",
     /// A node failed verification.
     LeaseFailedVerification = "lease.failed_verification",
-    /// Verification came to no result: a node did not finish it in time, or what it showed neither
-    /// proves nor refutes it.
+    /// Verification had no result: a node did not finish it in time, or its evidence was inconclusive.
     LeaseVerificationTimedOut = "lease.verification_timed_out",
-    /// So much of a budget's cap is spent.
+    /// A threshold of a budget's cap is spent.
     BudgetThresholdReached = "budget.threshold_reached",
-    /// A cap is spent: what runs is ended when the grace is over.
+    /// A cap is spent: running leases end when the grace period is over.
     BudgetStopAnnounced = "budget.stop_announced",
-    /// A cap is spent and the grace over: what runs is being ended.
+    /// A cap is spent and the grace period over: running leases are being ended.
     BudgetStopped = "budget.stopped",
     /// A node in the tenant's hands has not answered for as long as is allowed.
     NodeUnreachable = "node.unreachable",
-    /// A node that did not answer does again.
+    /// A node that did not answer answers again.
     NodeReachable = "node.reachable",
-    /// Who answers at a node's address has another SSH host key than the node.
+    /// The server at a node's address shows an SSH host key that is not the node's.
     NodeHostKeyChanged = "node.host_key_changed",
     /// The tenant reported a node that it has in use.
     NodeReported = "node.reported",
-    /// A node that the tenant has in use was looked at again.
+    /// A node that the tenant has in use was re-checked.
     NodeRechecked = "node.rechecked",
     /// A message to try a webhook endpoint with.
     WebhookTest = "webhook.test",
-    /// A webhook endpoint gets nothing any more, because it answered 410 or only ever failed.
+    /// A webhook endpoint was disabled, because it answered 410 or only ever failed.
     WebhookDisabled = "webhook.disabled",
 }
 
 impl EventType {
-    /// What is told when a reservation comes into `state`.
+    /// The event when a reservation enters `state`.
     #[must_use]
     pub const fn of_reservation(state: ReservationState) -> Self {
         use ReservationState as S;
@@ -147,7 +145,7 @@ impl EventType {
         }
     }
 
-    /// What is told when a lease comes into `state`, having fallen by `fall` if it did so now.
+    /// The event when a lease enters `state`; `fall` is the failure that ended it, if one did just now.
     #[must_use]
     pub const fn of_lease(state: LeaseState, fall: Option<LeaseEvent>) -> Self {
         use LeaseEvent as E;
@@ -208,7 +206,7 @@ impl utoipa::PartialSchema for EventType {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .description(Some("What kind of thing happened"))
+            .description(Some("The type of the event"))
             .enum_values(Some(Self::ALL.map(Self::as_str)))
             .into()
     }
@@ -216,23 +214,23 @@ impl utoipa::PartialSchema for EventType {
 
 impl utoipa::ToSchema for EventType {}
 
-/// Something that happened to what a tenant has.
+/// Something that happened to a tenant's things.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Event {
     /// Its id: the same in lists, streams and webhooks, however often it is sent.
     pub id: EventId,
-    /// Its number among the tenant's events: from 1 on, without gaps, in the order in which the
-    /// changes that they tell became true.
+    /// Its number among the tenant's events: from 1 on, without gaps, in the order in which the changes took
+    /// effect.
     #[schema(minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub sequence: u64,
-    /// What kind of thing happened.
+    /// The type of the event.
     #[serde(rename = "type")]
     pub kind: EventType,
     /// When.
     pub timestamp: DateTime<Utc>,
     /// The reservation that it is about; `null` when it is about none.
     pub reservation_id: Option<ReservationId>,
-    /// The particulars, by kind: ids, states, reasons, nodes. No secrets, no addresses.
+    /// The details, by kind: ids, states, reasons, nodes. No secrets, no addresses.
     #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
     pub data: serde_json::Value,
 }

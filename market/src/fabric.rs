@@ -1,4 +1,4 @@
-//! What joins GPUs: between nodes here; within a node the link follows from the GPU's spec.
+//! What connects GPUs between nodes. Within a node the link follows from the GPU's spec.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Internode {
-    /// Nothing that a job may count on: nodes are sold one by one.
+    /// Nothing that a job may rely on: nodes are sold one by one.
     None,
     /// Plain Ethernet, no remote direct memory access.
     Ethernet,
@@ -60,7 +60,7 @@ impl Internode {
         }
     }
 
-    /// Whether it is InfiniBand, of whatever rate.
+    /// Whether it is InfiniBand, at any rate.
     #[must_use]
     pub const fn is_infiniband(self) -> bool {
         matches!(
@@ -97,11 +97,11 @@ impl Internode {
     }
 }
 
-/// What must join the nodes of one rental, at least.
+/// What must connect the nodes of one rental, at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FabricWanted {
-    /// Whatever it is; for a training run RDMA or Ethernet.
+    /// Any network; for a training run RDMA or Ethernet.
     Any,
     /// RDMA: InfiniBand, RoCE or a provider's own.
     Rdma,
@@ -110,7 +110,7 @@ pub enum FabricWanted {
 }
 
 impl FabricWanted {
-    /// Whether a fabric is it.
+    /// Whether a fabric satisfies this.
     #[must_use]
     pub const fn accepts(self, offered: Internode) -> bool {
         match self {

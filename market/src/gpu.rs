@@ -1,8 +1,7 @@
 //! GPUs: the canonical GPU, its family, what an offer sells and what a demand names.
 //!
-//! What is published of each GPU is in `catalogue`; which GPU a seller means by a SKU or a name
-//! is in `names`, what a demand names in `wanted`. Whether a machine really has the GPU is the verifier's
-//! question.
+//! The published data of each GPU is in `catalogue`. `names` resolves a seller's SKU or name to a GPU, and
+//! `wanted` a demand's. The verifier checks that a machine really has the GPU.
 
 mod catalogue;
 mod names;
@@ -22,7 +21,7 @@ pub use catalogue::{Certainty, GPU_TABLE, GpuSpec, GpuVendor};
 pub use names::{ProductName, Resolution, product_names, resolve, resolve_product_name};
 pub use wanted::{GpuFit, GpuWanted, GpusWanted};
 
-/// The ending by which a family is written where a canonical GPU has the very same name.
+/// The suffix that a family is written with where a canonical GPU has the very same name.
 const FORM_UNKNOWN: &str = "/form-unknown";
 
 /// A name that the catalogue does not know.
@@ -32,7 +31,7 @@ const FORM_UNKNOWN: &str = "/form-unknown";
     self.hint()
 )]
 pub struct UnknownGpu {
-    /// What was asked for, cut to 80 characters.
+    /// The name that was asked for, cut to 80 characters.
     pub asked: String,
     /// Up to three known names that look most like it, nearest first.
     pub nearest: Vec<&'static str>,
@@ -63,7 +62,7 @@ impl UnknownGpu {
             .collect();
         ranked.sort_unstable();
         ranked.dedup();
-        // Half of the letters wrong is another name, not a slip of the pen.
+        // With half of the letters wrong it is another name, not a typo.
         let limit = squeezed.len().div_ceil(2);
         let nearest = ranked
             .into_iter()
@@ -75,10 +74,10 @@ impl UnknownGpu {
     }
 }
 
-/// How many near names a refusal tells.
+/// How many near names an error lists.
 const MOST_NEAREST: usize = 3;
 
-/// How many letters must be put in, taken out or changed to make one text of the other.
+/// How many letters to insert, delete or change to turn one text into the other.
 fn edit_distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -114,7 +113,7 @@ impl Gpu {
         &self.spec().canonical
     }
 
-    /// What is published of it.
+    /// The published data about it.
     #[must_use]
     pub fn spec(self) -> &'static GpuSpec {
         &CATALOGUE.specs[usize::from(self.0)]
@@ -180,12 +179,12 @@ impl GpuFamily {
     }
 }
 
-/// What an offer sells: a known GPU, or a family whose form the seller leaves open.
+/// The GPU of an offer: a known one, or a family whose form the seller leaves open.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GpuIdentity {
     /// This GPU.
     Known(Gpu),
-    /// Some GPU of this family; nothing says which.
+    /// Some GPU of this family; the seller does not say which.
     FamilyOnly(GpuFamily),
 }
 
@@ -217,14 +216,15 @@ impl GpuIdentity {
         })
     }
 
-    /// Whether a GPU that it may be has this memory, within what sellers round. Units: MiB.
+    /// Whether a GPU that it may be has this memory, allowing for sellers' rounding. Units: MiB.
     #[must_use]
     pub fn may_have_memory(&self, mib: u64) -> bool {
         self.forms()
             .any(|gpu| names::memory_matches(gpu.spec().memory_gb, mib))
     }
 
-    /// The GPUs that it may be, of which one is published to have so much memory, where it is. Units: MiB.
+    /// The GPUs that it may be: where the form is open and `published_mib` is given, those whose memory
+    /// matches. Units: MiB.
     pub fn forms_of(&self, published_mib: Option<u64>) -> impl Iterator<Item = Gpu> + '_ {
         let is_known = self.known().is_some();
         self.forms().filter(move |gpu| {
@@ -287,5 +287,5 @@ macro_rules! read_and_written_as_a_name {
 read_and_written_as_a_name!(Gpu, "^[A-Za-z0-9/-]{1,40}$", "H100-SXM");
 read_and_written_as_a_name!(GpuFamily, "^[A-Za-z0-9/-]{1,40}$", "H100");
 read_and_written_as_a_name!(GpuIdentity, "^[A-Za-z0-9/-]{1,40}$", "H100-SXM");
-// Sellers part the words of a name as they like.
+// Sellers separate the words of a name as they like.
 read_and_written_as_a_name!(GpuWanted, "^[A-Za-z0-9/ _.+-]{1,40}$", "H100");

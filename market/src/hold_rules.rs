@@ -1,24 +1,25 @@
-//! Rules that keep holds, which cost nothing, from shutting out everybody else.
+//! Rules that keep holds, which cost nothing, from locking out other tenants.
 //!
-//! A hold usually stands for as long as the configuration says. One that takes much of an offer stands for
-//! [`SHORT_SECONDS`], and so does each of a tenant that let many go unused within the last hour; after
-//! more of them the tenant waits. What is confirmed in the same call is bound by none of this.
+//! A hold usually lasts as long as the configuration sets. A hold on much of an offer lasts
+//! [`SHORT_SECONDS`], and so does each hold of a tenant that left many unused within the last hour. After
+//! still more unused holds the tenant must wait. None of these rules apply to a reservation that is confirmed
+//! in the same call.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// How long a hold stands that others must not wait for. Units: seconds.
+/// How long a hold lasts that other tenants must not wait for. Units: seconds.
 pub const SHORT_SECONDS: i64 = 120;
-/// After so many unused holds within an hour each further one is short.
+/// After this many unused holds within an hour each further one is short.
 pub const SHORT_AFTER: usize = 10;
-/// After so many unused holds within an hour no further one is placed.
+/// After this many unused holds within an hour no further one is placed.
 pub const REFUSED_AFTER: usize = 20;
 /// How long an unused hold counts. Units: seconds.
 pub const REMEMBERED_SECONDS: i64 = 3_600;
 
-/// How long the next hold of a tenant may stand.
+/// How long the next hold of a tenant may last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldLength {
-    /// As the configuration says.
+    /// As long as the configuration sets.
     Usual,
     /// [`SHORT_SECONDS`] at most.
     Short,
@@ -26,24 +27,24 @@ pub enum HoldLength {
     RefusedUntil(DateTime<Utc>),
 }
 
-/// How long the next hold may stand by what became of those before: `unused` is when holds of the tenant
-/// lapsed or were cancelled unconfirmed, in whatever order.
+/// How long the next hold may last, given the tenant's earlier ones: `unused` are the times, in any order, at
+/// which holds lapsed or were cancelled unconfirmed.
 #[must_use]
 pub fn length(mut unused: Vec<DateTime<Utc>>, now: DateTime<Utc>) -> HoldLength {
     let remembered = TimeDelta::seconds(REMEMBERED_SECONDS);
     unused.retain(|at| *at + remembered > now);
     unused.sort_unstable();
     match unused.len() {
-        // Once all but so few are forgotten that one may be placed.
+        // Once enough of them have expired that one may be placed.
         all @ REFUSED_AFTER.. => HoldLength::RefusedUntil(unused[all - REFUSED_AFTER] + remembered),
         SHORT_AFTER.. => HoldLength::Short,
         _ => HoldLength::Usual,
     }
 }
 
-/// Until when nothing more is confirmed for a tenant that cancelled orders before their hand-off: `None`
-/// where it may cancel another. `cancelled` is when, the oldest first, within the time that is counted
-/// (units: `counted_hours`); `most` is how many may be, and 0 acts as 1.
+/// Until when nothing more is confirmed for a tenant that cancelled orders before their hand-off; `None`
+/// where it may cancel another. `cancelled` are the times of those cancellations within the period that
+/// counts, the oldest first (units: `counted_hours`). `most` is how many are allowed, and 0 acts as 1.
 #[must_use]
 pub fn confirms_again_at(
     cancelled: &[DateTime<Utc>],
@@ -51,7 +52,7 @@ pub fn confirms_again_at(
     counted_hours: i64,
 ) -> Option<DateTime<Utc>> {
     let most = usize::try_from(most.max(1)).unwrap_or(usize::MAX);
-    // Once all but so few are forgotten that another may be cancelled.
+    // Once enough of them have expired that another may be cancelled.
     let over = cancelled.len().checked_sub(most)?;
     Some(*cancelled.get(over)? + TimeDelta::hours(counted_hours))
 }
@@ -63,9 +64,9 @@ pub fn seconds_until(at: DateTime<Utc>, now: DateTime<Utc>) -> u64 {
     milliseconds.div_ceil(1_000)
 }
 
-/// Whether a hold takes so much of an offer that others must not wait for it: more than half of the nodes
-/// that its provider counts, or any where it does not count. `held` are the tenant's nodes on hold there,
-/// this hold's among them.
+/// Whether a hold takes so much of an offer that other tenants must not wait for it. That is more than half
+/// of the nodes that its provider counts, or any where it does not count. `held` are the tenant's nodes on
+/// hold there, including this hold's.
 #[must_use]
 pub fn takes_much(held: u32, counted: Option<u32>) -> bool {
     counted.is_none_or(|counted| u64::from(held) * 2 > u64::from(counted))
@@ -88,7 +89,7 @@ mod tests {
             (9, HoldLength::Usual),
             (10, HoldLength::Short),
             (19, HoldLength::Short),
-            // The first of them is forgotten then.
+            // The first of them expires then.
             (20, HoldLength::RefusedUntil(at(3_600))),
             (22, HoldLength::RefusedUntil(at(3_720))),
         ] {

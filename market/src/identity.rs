@@ -1,4 +1,4 @@
-//! Who may do what: roles, the scopes of an API key, and the projects that it works in.
+//! Roles, the scopes of an API key, and the projects that it works in.
 //!
 //! Keys themselves, and how they are checked, are not here.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ProjectId, TenantId};
 
-/// What a member of a tenant is there to do.
+/// The role of a member of a tenant.
 #[derive(
     Debug,
     Clone,
@@ -27,13 +27,13 @@ use crate::ids::{ProjectId, TenantId};
 pub enum Role {
     /// Runs the broker.
     Admin,
-    /// Looks after its own supply.
+    /// Manages its own supply.
     Provider,
     /// Plans and reserves in its projects, ends what it created.
     Member,
-    /// Reads money, reserves nothing.
+    /// Reads spending; reserves nothing.
     Finance,
-    /// Looks.
+    /// Reads only.
     Viewer,
 }
 
@@ -60,7 +60,7 @@ impl Role {
     }
 }
 
-/// Resources that a key is let at together.
+/// Resources that a key gets access to together.
 #[derive(
     Debug,
     Clone,
@@ -76,7 +76,7 @@ impl Role {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ResourceFamily {
-    /// Providers and their quarantine.
+    /// Providers and their suspensions.
     Providers,
     /// Public SSH keys.
     SshKeys,
@@ -90,7 +90,7 @@ pub enum ResourceFamily {
     Events,
     /// Verifications and attestations.
     Attestations,
-    /// Cost reports and everything else about money.
+    /// Cost reports and everything else about spending.
     Spending,
     /// Keys, tokens, projects and members.
     Identity,
@@ -114,7 +114,7 @@ impl ResourceFamily {
     ];
 }
 
-/// How far a key is let at a family. Each level includes the one before.
+/// A key's level of access to a family. Each level includes the one before.
 #[derive(
     Debug,
     Clone,
@@ -131,36 +131,36 @@ impl ResourceFamily {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// Not at all.
+    /// No access.
     #[default]
     None,
-    /// To look.
+    /// To read.
     Read,
-    /// To look and to change.
+    /// To read and to change.
     Write,
 }
 
-/// The scopes of a key; a family that is not named is out of reach.
+/// The scopes of a key; it has no access to a family that is not named.
 pub type Scopes = BTreeMap<ResourceFamily, Scope>;
 
-/// In which projects of its tenant a credential works.
+/// The projects of its tenant that a credential works in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum Projects {
     /// In all of them, and with what belongs to the tenant as a whole.
     #[default]
     All,
-    /// In these alone: everything outside is as if it were another tenant's.
+    /// In these alone: it sees everything outside as another tenant's.
     Only(BTreeSet<ProjectId>),
 }
 
 impl Projects {
-    /// Whether what is in this project is within reach.
+    /// Whether this reaches a project.
     #[must_use]
     pub fn has(&self, project: ProjectId) -> bool {
         self.named().is_none_or(|named| named.contains(&project))
     }
 
-    /// Whether all that `other` reaches is within reach.
+    /// Whether this reaches everything that `other` reaches.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -186,17 +186,17 @@ impl From<Option<BTreeSet<ProjectId>>> for Projects {
     }
 }
 
-/// What of a tenant's things a caller reaches.
+/// The part of a tenant's resources that a caller reaches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reach {
-    /// Whose things.
+    /// The tenant.
     pub tenant: TenantId,
-    /// In which of its projects.
+    /// The projects of it.
     pub projects: Projects,
 }
 
 impl Reach {
-    /// All that a tenant has.
+    /// Everything of a tenant.
     #[must_use]
     pub const fn whole(tenant: TenantId) -> Self {
         Self {

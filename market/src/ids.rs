@@ -119,7 +119,7 @@ uuid_id!(
     ApiKeyId, "key_", "an API key id"
 );
 uuid_id!(
-    /// A principal: who stands behind a credential. It outlives each of its keys.
+    /// A principal: the person or service behind a credential. It outlives each of its keys.
     PrincipalId, "prn_", "a principal id"
 );
 uuid_id!(
@@ -179,7 +179,7 @@ uuid_id!(
     TransactionId, "txn_", "a ledger transaction id"
 );
 uuid_id!(
-    /// An event: something that happened to what a tenant has.
+    /// An event: something that happened to a tenant's things.
     EventId, "evt_", "an event id"
 );
 uuid_id!(
@@ -217,7 +217,7 @@ impl OfferId {
         Self(id)
     }
 
-    /// The hash itself: spread evenly, whatever the offers are.
+    /// The hash itself: evenly distributed for any set of offers.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0

@@ -23,23 +23,23 @@ use serde::{Deserialize, Serialize};
 pub enum LeaseState {
     /// The row is saved; the provider is being asked.
     Requested,
-    /// No longer wanted while the provider's answer is still open.
+    /// No longer wanted while the order's result is still open.
     Withdrawn,
     /// The provider accepted; its nodes are coming up.
     Booting,
-    /// The nodes are up and are proving themselves.
+    /// The nodes are up and being verified.
     Verifying,
     /// Every node passed.
     Passed,
     /// The tenant has access.
     HandedOff,
-    /// The provider is being told to end it.
+    /// The broker is asking the provider to end it.
     Releasing,
-    /// It is proved that it is no more.
+    /// It is proved to be gone.
     Gone,
 }
 
-/// What can happen to a lease.
+/// An event of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseEvent {
@@ -47,44 +47,43 @@ pub enum LeaseEvent {
     Accepted,
     /// The provider refused the order.
     Refused,
-    /// The provider knows nothing under our mark.
+    /// The provider has nothing with our mark.
     NotFound,
-    /// The provider made something else than what was ordered.
+    /// The provider created something other than what was ordered.
     Mismatched,
-    /// The reservation needs it no more.
+    /// The reservation no longer needs it.
     Unwanted,
-    /// The provider's answer is not known yet.
+    /// The order's result is not known yet.
     Unknown,
     /// All its nodes run.
     NodesUp,
     /// It was accepted and did not come up.
     BootFailed,
-    /// The provider says that it ended it, or its nodes are silent for longer than is allowed.
+    /// The provider reports that it ended it, or its nodes have been silent for longer than is allowed.
     Lost,
-    /// It is proved that the provider has it no more, though nobody ended it.
+    /// The provider is proved not to have it any more, though nobody ended it.
     Vanished,
     /// Every node passed verification.
     Passed,
     /// A node failed verification.
     Failed,
-    /// Verification came to no result: a node did not finish it in time, or what it showed neither
-    /// proves nor refutes it.
+    /// Verification had no result: a node did not finish it in time, or its evidence was inconclusive.
     TimedOut,
     /// Access was delivered.
     HandedOff,
     /// The tenant asked for the end, or the window ended.
     ReleaseRequested,
-    /// Its end is proved.
+    /// It is proved to have ended.
     ProviderSaysGone,
 }
 
-/// An event that a state does not know.
+/// An event that is illegal in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a lease that is {state} cannot take the event {event:?}")]
 pub struct IllegalLeaseTransition {
     /// The state it was in.
     pub state: LeaseState,
-    /// What happened.
+    /// The event.
     pub event: LeaseEvent,
 }
 
@@ -129,19 +128,19 @@ impl LeaseState {
         }
     }
 
-    /// Whether something may still run, and be billed, at the provider.
+    /// Whether something may still be running at the provider, and billed.
     #[must_use]
     pub const fn is_live(self) -> bool {
         !matches!(self, Self::Gone)
     }
 
-    /// Whether the provider made it and nobody wants its end: it must be there.
+    /// Whether the provider created it and nobody wants its end: it must exist.
     #[must_use]
     pub const fn is_accepted(self) -> bool {
         self.is_standing() && !matches!(self, Self::Requested)
     }
 
-    /// Whether the lease still counts towards its reservation: neither fallen nor ending.
+    /// Whether the lease still counts towards its reservation: neither failed nor ending.
     #[must_use]
     pub const fn is_standing(self) -> bool {
         matches!(
@@ -187,8 +186,7 @@ impl LeaseEvent {
         Self::ProviderSaysGone,
     ];
 
-    /// Whether it is a lease's fall: a failure of what was sold, and nothing that the tenant or we
-    /// wanted.
+    /// Whether the event is a failure of the lease, rather than something that the tenant or we wanted.
     #[must_use]
     pub const fn is_fall(self) -> bool {
         matches!(
@@ -211,7 +209,7 @@ impl fmt::Display for LeaseState {
     }
 }
 
-/// A word that names no state.
+/// A word that is no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no state")]
 pub struct UnknownState(pub String);

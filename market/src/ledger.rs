@@ -1,8 +1,7 @@
 //! Double entry: every transaction sums to zero in each unit it touches.
 //!
-//! Debits are above zero, credits below. GPU-seconds are booked like a currency, so that hours
-//! can be neither lost nor invented. Which postings a sale makes is in `pricing`; keeping them
-//! is the store's business.
+//! Debits are above zero, credits below. GPU-seconds are booked like a currency, so that hours can be neither
+//! lost nor invented. `pricing` defines the postings of a sale; the store keeps them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ProviderId, ReservationId, TenantId, TransactionId};
 use crate::money::Currency;
 
-/// What an amount counts: money, or GPU-seconds.
+/// The unit of an amount: money, or GPU-seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LedgerUnit {
     /// Units of a currency (USD 1e-8).
@@ -32,7 +31,7 @@ impl fmt::Display for LedgerUnit {
     }
 }
 
-/// A word that counts nothing the ledger knows.
+/// A word that is no unit of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no unit of the ledger")]
 pub struct UnknownLedgerUnit(pub String);
@@ -65,10 +64,10 @@ pub enum Account {
     CogsUsage(ProviderId),
     /// What a provider charges between its start and the hand-off, and after the release.
     CogsPreHandoff(ProviderId),
-    /// What a provider charges for leases that never served a tenant, or fell.
+    /// What a provider charges for leases that never served a tenant, or failed.
     CogsCompensation(ProviderId),
-    /// What a provider owes us back, until it grants or refuses that: what it charges for machines that
-    /// were shown not to be what was sold.
+    /// What a provider owes us back, until it grants or refuses that: its charges for machines that were
+    /// proved not to be as sold.
     Disputed(ProviderId),
     /// GPU-seconds delivered under a reservation.
     Delivered(ReservationId),
@@ -127,7 +126,7 @@ impl FromStr for Account {
 pub struct Posting {
     /// The account.
     pub account: Account,
-    /// What the amount counts.
+    /// The unit of the amount.
     pub unit: LedgerUnit,
     /// The amount: debit above zero, credit below.
     pub amount: i64,
@@ -157,13 +156,13 @@ impl Posting {
     }
 }
 
-/// What a transaction is about.
+/// The kind of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransactionKind {
     /// A tenant's use, priced.
     Charge,
-    /// A provider's time, as a lease ran up, or what is claimed back of it.
+    /// A provider's time, as a lease accrued it, or a claim back of it.
     ProviderCost,
     /// A credit given to a tenant.
     Credit,
@@ -192,7 +191,7 @@ pub enum LedgerError {
     Unbalanced {
         /// The unit.
         unit: LedgerUnit,
-        /// What they sum to.
+        /// Their sum.
         sum: i128,
     },
 }
@@ -246,7 +245,7 @@ impl Transaction {
         &self.idempotency_key
     }
 
-    /// What it is about.
+    /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> TransactionKind {
         self.kind

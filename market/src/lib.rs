@@ -1,7 +1,7 @@
 //! The vocabulary of the broker: types and state machines.
 //!
-//! What lives here has at least two users among the other crates. Nothing here does I/O, reads a
-//! clock or is async; whatever depends on time takes `now` as an argument.
+//! Types here have at least two users among the other crates. Nothing here does I/O, reads a clock or is
+//! async; functions that depend on time take `now` as an argument.
 
 #![forbid(unsafe_code)]
 

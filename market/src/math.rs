@@ -1,9 +1,9 @@
-//! Powers, logarithms and angles that are the same number on every machine.
+//! Powers, logarithms and angles that give the same number on every machine.
 //!
-//! What a decision is made of is replayed bit for bit elsewhere, and the standard library hands these
-//! functions to the platform, each of which rounds its own way. Those of the `libm` crate are written
-//! in sums and products, which IEEE 754 settles. Roots, absolute values and whole parts of the standard
-//! library are settled by it too and are not here. `clippy.toml` refuses the rest.
+//! Decisions are replayed bit for bit on other machines. The standard library delegates these functions to
+//! the platform, and each platform rounds its own way. The `libm` crate computes them from sums and products,
+//! which IEEE 754 defines. It also defines roots, absolute values and whole parts of the standard library, so
+//! they are not here. `clippy.toml` refuses the rest.
 
 pub use libm::{asin, cos, exp, log as ln, log2, pow, sin};
 
@@ -11,8 +11,8 @@ pub use libm::{asin, cos, exp, log as ln, log2, pow, sin};
 mod tests {
     use super::*;
 
-    // To the last bit, over which a replay would stumble; at these values the library of one
-    // platform rounds otherwise.
+    // To the last bit, because one different bit fails a replay. At these values the library of one platform
+    // rounds differently.
     #[test]
     fn the_last_bit_is_the_same_on_every_machine() {
         let at = |step: u32| f64::from(step) * 0.001_37;

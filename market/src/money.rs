@@ -1,9 +1,8 @@
 //! Money as integers: amounts, and rates per GPU-hour.
 //!
-//! The unit is one millionth of the currency's minor unit (USD 1e-8), so that a price per
-//! GPU-second never has to be stored and an `i64` still holds 92 billion dollars. Products are
-//! taken in `i128`; a result is rounded once, half to even. What a price means (per what, for
-//! whom) lives in `pricing`.
+//! The unit is one millionth of the currency's minor unit (USD 1e-8), so that a price per GPU-second never
+//! has to be stored and an `i64` still holds 92 billion dollars. Products are taken in `i128`; a result is
+//! rounded once, half to even. The meaning of a price (per what, for whom) is in `pricing`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +28,7 @@ pub enum MoneyError {
     /// The currency is not one that the broker deals in.
     #[error("the currency `{0}` is not supported; use USD")]
     UnknownCurrency(String),
-    /// Two currencies met in one sum.
+    /// A sum of two currencies.
     #[error("cannot add {0} to {1}: amounts of two currencies are never summed")]
     MixedCurrencies(Currency, Currency),
 }
@@ -171,7 +170,7 @@ impl Money {
         Ok(Self { units, ..self })
     }
 
-    /// The amount taken `times` times.
+    /// The amount times `times`.
     ///
     /// Errors: [`MoneyError::Overflow`].
     pub fn checked_mul(self, times: i64) -> Result<Self, MoneyError> {
@@ -211,8 +210,8 @@ pub fn divide_half_even(numerator: i128, denominator: i128) -> i128 {
 impl fmt::Display for Money {
     /// The plain decimal amount with at least two places, such as `23.92`; no currency sign.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written from the integer: plans name hundreds of sums, and a decimal's own way to text
-        // takes several times as long.
+        // Formatted from the integer: plans contain hundreds of amounts, and formatting a decimal takes
+        // several times as long.
         let per_unit = 10_u64.pow(self.currency.unit_decimals());
         let units = self.units.unsigned_abs();
         let (whole, mut rest) = (units / per_unit, units % per_unit);
@@ -260,10 +259,10 @@ impl Rate {
         self.0
     }
 
-    /// What so many GPU-seconds cost: `rate × quantity / 3600`, rounded half to even at the unit.
+    /// The cost of this many GPU-seconds: `rate × quantity / 3600`, rounded half to even at the unit.
     ///
-    /// Callers charge the difference of two such totals, so that no slicing of an interval
-    /// changes what is paid. Errors: [`MoneyError::Overflow`].
+    /// Callers charge the difference of two such totals, so that splitting an interval does not change the
+    /// sum. Errors: [`MoneyError::Overflow`].
     pub fn cost_of(self, gpu_seconds: i64) -> Result<Money, MoneyError> {
         let product = i128::from(self.0.units()) * i128::from(gpu_seconds);
         let units = divide_half_even(product, i128::from(SECONDS_PER_HOUR));

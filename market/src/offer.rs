@@ -12,7 +12,7 @@ use crate::money::{Money, MoneyError, Rate, divide_half_even};
 use crate::place::Place;
 use crate::quantity::GpuCount;
 
-/// What kind of machine a tenant gets.
+/// The kind of machine that a tenant gets.
 #[derive(
     Debug,
     Clone,
@@ -60,7 +60,7 @@ impl fmt::Display for Tenancy {
     }
 }
 
-/// Under which terms a thing is sold.
+/// The terms of sale.
 #[derive(
     Debug,
     Clone,
@@ -141,7 +141,7 @@ pub enum AvailabilityLevel {
     Unknown,
 }
 
-/// What a provider says of its stock of one offer.
+/// A provider's reported stock of one offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Availability {
     /// The level.
@@ -159,20 +159,20 @@ impl Availability {
         nodes: Some(0),
         at_least: false,
     };
-    /// There is some; how much is not said.
+    /// There is some; the provider does not say how much.
     pub const PRESENT: Self = Self {
         level: AvailabilityLevel::Present,
         nodes: None,
         at_least: false,
     };
-    /// Nothing is said.
+    /// The provider does not say.
     pub const UNKNOWN: Self = Self {
         level: AvailabilityLevel::Unknown,
         nodes: None,
         at_least: false,
     };
 
-    /// Exactly so many free nodes; none of them means sold out.
+    /// Exactly this many free nodes; zero means sold out.
     #[must_use]
     pub const fn exactly(nodes: u32) -> Self {
         if nodes == 0 {
@@ -191,7 +191,7 @@ impl Availability {
         matches!(self.level, AvailabilityLevel::None)
     }
 
-    /// Whether so many nodes may be had at all, as far as the provider says.
+    /// Whether this many nodes may be available at all, as far as the provider says.
     #[must_use]
     pub fn may_hold(&self, nodes: u32) -> bool {
         !self.is_sold_out() && (self.at_least || self.nodes.is_none_or(|free| free >= nodes))
@@ -203,9 +203,9 @@ impl Availability {
 /// Shape: describes one node. A gang takes several nodes of one offer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Survives stock-out, re-listing and repricing.
+    /// It survives stock-out, re-listing and repricing.
     pub offer_id: OfferId,
-    /// Who sells it.
+    /// The provider that sells it.
     pub provider: ProviderId,
     /// The provider's own name for the thing.
     pub sku: String,
@@ -223,25 +223,25 @@ pub struct Offer {
     pub memory_gib: Option<u32>,
     /// Where it stands.
     pub place: Place,
-    /// What kind of machine it is.
+    /// The kind of machine.
     pub tenancy: Tenancy,
     /// Under which terms it is sold.
     pub terms: Terms,
-    /// What joins its nodes.
+    /// The network between its nodes.
     pub internode: Internode,
     /// The price of one node for one hour, above zero.
     pub price_per_node_hour: Money,
-    /// What the provider says of its stock. Units of the count: nodes.
+    /// The provider's reported stock. Units of the count: nodes.
     pub availability: Availability,
-    /// Whether we can order it; offers of price lists, and of GPUs that no agent can verify, are compared
-    /// and planned with only.
+    /// Whether we can order it. Offers of price lists, and of GPUs that no agent can verify, are only
+    /// compared and planned with.
     pub orderable: bool,
-    /// When the provider said so.
+    /// When the provider published this.
     pub observed_at: DateTime<Utc>,
 }
 
 impl Offer {
-    /// The rate per GPU-hour that the node's price comes to, rounded half to even.
+    /// The rate per GPU-hour of the node's price, rounded half to even.
     ///
     /// For a slice of a GPU it is the price of a whole GPU's worth of such slices.
     /// Errors: [`MoneyError::Overflow`].
@@ -255,9 +255,9 @@ impl Offer {
         age_seconds(self.observed_at, now)
     }
 
-    /// The offer as it is shown for so many nodes.
+    /// The offer in its JSON form, for this many nodes.
     ///
-    /// Errors: [`MoneyError::Overflow`] when the sum passes 64 bits of units.
+    /// Errors: [`MoneyError::Overflow`] when the sum exceeds 64 bits of units.
     pub fn view(&self, nodes: u32) -> Result<OfferView, MoneyError> {
         Ok(OfferView {
             offer_id: self.offer_id,
@@ -280,7 +280,7 @@ impl Offer {
     }
 }
 
-/// The rate per GPU-hour that a node's price comes to; see [`Offer::rate`].
+/// The rate per GPU-hour of a node's price; see [`Offer::rate`].
 ///
 /// Errors: [`MoneyError::Overflow`].
 pub fn node_rate(price_per_node_hour: Money, gpus: GpuCount) -> Result<Rate, MoneyError> {
@@ -293,18 +293,18 @@ pub fn node_rate(price_per_node_hour: Money, gpus: GpuCount) -> Result<Rate, Mon
     )))
 }
 
-/// How old at `now` is what was said then. Units: seconds, never negative.
+/// The age, at `now`, of an observation. Units: seconds, never negative.
 #[must_use]
 pub fn age_seconds(observed_at: DateTime<Utc>, now: DateTime<Utc>) -> u64 {
     u64::try_from((now - observed_at).num_seconds()).unwrap_or(0)
 }
 
-/// The one JSON form of an offer, wherever offers are shown.
+/// The one JSON form of an offer, everywhere in the API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OfferView {
     /// The offer's id.
     pub offer_id: OfferId,
-    /// Who sells it.
+    /// The provider that sells it.
     pub provider: ProviderId,
     /// The provider's own name for the thing.
     pub sku: String,
@@ -314,25 +314,25 @@ pub struct OfferView {
     pub gpu: GpuIdentity,
     /// GPUs of one node.
     pub gpus: GpuCount,
-    /// For how many nodes `price_usd_hour` is.
+    /// The number of nodes that `price_usd_hour` is for.
     #[schema(minimum = 1, maximum = 100_000)]
     pub nodes: u32,
     /// Where it stands.
     pub place: Place,
-    /// What kind of machine it is.
+    /// The kind of machine.
     pub tenancy: Tenancy,
     /// Under which terms it is sold.
     pub terms: Terms,
-    /// What joins its nodes.
+    /// The network between its nodes.
     pub internode: Internode,
     /// US dollars per hour for all `nodes`.
     pub price_usd_hour: Money,
     /// US dollars per GPU-hour.
     pub price_usd_gpu_hour: Rate,
-    /// What the provider says of its stock, in nodes.
+    /// The provider's reported stock, in nodes.
     pub availability: Availability,
     /// Whether it can be ordered here; offers of price lists cannot, nor GPUs that no agent can verify.
     pub orderable: bool,
-    /// When the provider said so.
+    /// When the provider published this.
     pub observed_at: DateTime<Utc>,
 }

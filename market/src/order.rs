@@ -1,7 +1,6 @@
-//! What we ask of a provider for one lease, and what the provider says of it.
+//! Our order to a provider for one lease, and the provider's reports about it.
 //!
-//! The lease's own states are in [`crate::lease`]; how an adapter puts an order on the wire is
-//! the adapter's business.
+//! The lease's own states are in [`crate::lease`]; each adapter puts an order on the wire in its own way.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +26,7 @@ pub struct ClientToken(String);
 pub struct ForeignName(String);
 
 impl ClientToken {
-    /// What every mark begins with.
+    /// The prefix of every mark.
     pub const PREFIX: &'static str = "gpb-";
 
     /// The mark of a lease.
@@ -68,12 +67,12 @@ impl fmt::Display for ClientToken {
     }
 }
 
-/// What we ask of a provider for one lease. Its debug form hides the script.
+/// Our order to a provider for one lease. Its debug form hides the script.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeaseOrder {
     /// The mark to put on the machine.
     pub client_token: ClientToken,
-    /// What is ordered, as quoted.
+    /// The offer, as quoted.
     pub offer: Offer,
     /// How many nodes, in one fabric.
     pub nodes: u32,
@@ -108,23 +107,23 @@ impl fmt::Display for ProviderLeaseId {
     }
 }
 
-/// What a provider says about the state of a thing, in our words.
+/// The state of a thing as its provider reports it, in our words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderLeaseState {
-    /// It is being made. Every status word that we do not know means this too.
+    /// It is being created. Every status word that we do not know also means this.
     Pending,
     /// All its nodes run.
     Running,
     /// It was accepted and did not come up, or broke; it may still be billed.
     Failed,
-    /// It is on its way out.
+    /// It is ending.
     Ending,
-    /// It is no more.
+    /// It is gone.
     Gone,
 }
 
-/// One node as its provider shows it.
+/// One node as its provider reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderNode {
     /// The address to reach it at.
@@ -137,7 +136,7 @@ pub struct ProviderNode {
     pub private_address: Option<String>,
 }
 
-/// A thing at a provider, as the provider shows it.
+/// A thing at a provider, as the provider reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProviderLease {
     /// The provider's own id.
@@ -148,20 +147,20 @@ pub struct ProviderLease {
     pub state: ProviderLeaseState,
     /// The provider's own status word.
     pub raw_status: String,
-    /// The SKU it is, as far as said.
+    /// Its SKU, if reported.
     pub sku: Option<String>,
-    /// The region it is in, as far as said.
+    /// Its region, if reported.
     pub region: Option<String>,
-    /// How many nodes it has, as far as said.
+    /// How many nodes it has, if reported.
     pub node_count: Option<u32>,
-    /// GPUs of each node, as far as said.
+    /// GPUs of each node, if reported.
     pub gpus_per_node: Option<u32>,
-    /// Its nodes; empty while it is being made.
+    /// Its nodes; empty while it is being created.
     pub nodes: Vec<ProviderNode>,
-    /// When the provider began to bill it, as far as said.
+    /// When the provider began to bill it, if reported.
     pub created_at: Option<DateTime<Utc>>,
-    /// What the provider says that it bills for one node and hour. `None` where it says nothing,
-    /// or nothing that can be meant: a price of zero or an absurd one is unknown.
+    /// The provider's reported price of one node per hour. `None` where it reports none, or an implausible
+    /// one: a price of zero or an absurd one is unknown.
     pub price_per_node_hour: Option<Money>,
 }
 

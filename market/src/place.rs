@@ -1,7 +1,8 @@
-//! Places: the country, region and zone of an offer, and how sellers' words for them are read.
+//! Places: the country, region and zone of an offer, and how we read sellers' words for them.
 //!
-//! The words of known regions are data (`data/regions.csv`); other words are read as free text
-//! where they end in a country, or as a code that begins with one (`gb-london-1`, `eu-de`). What is left stays as the seller wrote it, in no known country.
+//! The words of known regions are data (`data/regions.csv`). Other words are read as free text that ends in a
+//! country, or as a code that begins with one (`gb-london-1`, `eu-de`). All other text stays as the seller
+//! wrote it, in no known country.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -64,7 +65,7 @@ impl FromStr for Country {
 
 string_schema!(Country, "Country", "^[A-Za-z]{2}$", 2, "DE");
 
-/// Where an offer stands, as far as its seller says.
+/// Where an offer stands, as far as its seller states it.
 #[derive(
     Debug,
     Clone,
@@ -79,7 +80,7 @@ string_schema!(Country, "Country", "^[A-Za-z]{2}$", 2, "DE");
     utoipa::ToSchema,
 )]
 pub struct Place {
-    /// The region as the seller writes it; `None`: not said.
+    /// The region as the seller writes it; `None`: not stated.
     pub region: Option<String>,
     /// The seller's zone within the region.
     pub zone: Option<String>,
@@ -114,13 +115,13 @@ impl Place {
         }
     }
 
-    /// A place of which nothing is said.
+    /// An unknown place.
     #[must_use]
     pub fn unknown() -> Self {
         Self::default()
     }
 
-    /// Whether nothing at all is said of the place.
+    /// Whether nothing is known of the place.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         *self == Self::unknown()
@@ -140,7 +141,7 @@ struct RegionRow {
     lon: Option<f64>,
 }
 
-/// The table of the regions of providers, with what country and where each is.
+/// The table of providers' regions, with the country and position of each.
 pub const REGION_TABLE: &str = include_str!("../data/regions.csv");
 
 static REGIONS: LazyLock<HashMap<String, HashMap<String, Located>>> = LazyLock::new(|| {
@@ -180,7 +181,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Where a seller's region or zone stands, as far as the table of regions says.
+    /// The position of a seller's region or zone, if the table of regions has it.
     #[must_use]
     pub fn of(seller: &str, place: &Place) -> Option<Self> {
         let words = [place.zone.as_deref(), place.region.as_deref()];
@@ -245,7 +246,7 @@ static COUNTRIES: LazyLock<Countries> = LazyLock::new(|| {
     countries
 });
 
-/// The one country whose name is also that of a US state; only its code says which is meant.
+/// The one country that shares its name with a US state; only its code tells which.
 const GEORGIA: &str = "georgia";
 
 /// Continents as sellers write them after the country.
@@ -290,13 +291,13 @@ fn read_free_text(seller: &str, text: &str) -> Option<Located> {
     Some((Some(country), names_a_metro.then_some(metro)))
 }
 
-/// What codes of regions begin with that is no country, though some are codes of one.
+/// Beginnings of region codes that are no country, though some of them are country codes.
 const NO_COUNTRIES: [&str; 8] = ["af", "ap", "as", "eu", "la", "me", "na", "sa"];
 
-/// Points of the compass that are codes of countries.
+/// Points of the compass that are also country codes.
 const DIRECTIONS: [&str; 2] = ["ne", "se"];
 
-/// Codes of states as well that regions are seen to begin with for the country.
+/// Country codes, also of states, that regions are known to begin with for the country.
 const COUNTRIES_BEFORE_STATES: [&str; 5] = ["CA", "DE", "IL", "IN", "NL"];
 
 /// Reads a code of several words that begins with a country, or with a continent and then a country:

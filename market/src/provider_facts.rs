@@ -1,5 +1,5 @@
-//! What whoever runs this service has on record of a provider: who operates it, which certificates were
-//! seen, and how fast it promised storage to be. Nothing of it is taken from the provider's own word alone.
+//! The operator's record of a provider: the company behind it, the certificates that were seen, and the
+//! storage speed that it promised. None of it relies on the provider's own word alone.
 
 use std::fmt;
 
@@ -15,17 +15,17 @@ use crate::verification::StoragePromise;
 /// The longest name of a company and the longest reference to evidence. Units: characters.
 const LONGEST: usize = 500;
 
-/// What is on record of a provider. The default is a provider of which nothing is.
+/// The record of a provider. The default is a provider without one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderFacts {
-    /// Who operates it.
+    /// The company that operates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<Operator>,
-    /// What it is certified for.
+    /// Its certifications.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certifications: Vec<Certification>,
-    /// How fast it promised the storage of its machines to be.
+    /// The storage speed that it promised for its machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub storage: Vec<StorageOnRecord>,
 }
@@ -34,7 +34,8 @@ pub struct ProviderFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Operator {
-    /// The company that operates the provider; where none is known no policy on operators lets it in.
+    /// The company that operates the provider; a policy on operators excludes a provider without one on
+    /// record.
     #[serde(deserialize_with = "printable")]
     #[schema(min_length = 1, max_length = 500)]
     pub company: String,
@@ -46,8 +47,8 @@ pub struct Operator {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Certification {
-    /// What it is certified for: `iso27001`, `soc2_type2`, `hipaa_baa`, `c5`, `secnumcloud` or another
-    /// name. However these are written, they mean the same.
+    /// Its name: `iso27001`, `soc2_type2`, `hipaa_baa`, `c5`, `secnumcloud` or another name. All spellings of
+    /// a name mean the same.
     pub name: CertificationName,
     /// Where the certificate or contract is found: a URL or the id of a document.
     #[serde(deserialize_with = "printable")]
@@ -57,18 +58,19 @@ pub struct Certification {
     pub valid_until: NaiveDate,
 }
 
-/// How fast a provider promised the storage of its machines to be, one block after the other.
+/// The storage speed that a provider promised for its machines, one block after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StorageOnRecord {
-    /// The provider's own name of what it promised this for; all that it sells, where none is given.
+    /// The provider's own name of the thing that the promise is for; without one it is for everything that it
+    /// sells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sku: Option<String>,
-    /// Reading, megabytes (1e6 bytes) per second; nothing where none was promised.
+    /// Reading, megabytes (1e6 bytes) per second; absent where no rate was promised.
     #[serde(default, deserialize_with = "rate")]
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub read_mb_per_s: Option<u32>,
-    /// Writing, megabytes (1e6 bytes) per second; nothing where none was promised.
+    /// Writing, megabytes (1e6 bytes) per second; absent where no rate was promised.
     #[serde(default, deserialize_with = "rate")]
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub write_mb_per_s: Option<u32>,
@@ -92,20 +94,20 @@ impl Certification {
     }
 }
 
-/// Why a provider is not what a policy asks for, by what is on record.
+/// How a provider's record does not meet a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactsLack<'a> {
-    /// Nothing says who operates it.
+    /// No operator is on record.
     OperatorUnknown,
-    /// The law that its operator is under is none of those that are named.
+    /// The operator's law is none of those that the policy names.
     OperatorElsewhere(&'a Operator),
-    /// Nothing is on record of a certification.
+    /// No evidence of a certification is on record.
     NoEvidence(&'a CertificationName),
-    /// What is on record ends too early.
+    /// The evidence on record ends too early.
     EvidenceEnds {
-        /// That which is valid the longest.
+        /// The one that is valid the longest.
         certification: &'a Certification,
-        /// Until when it is wanted.
+        /// Until when the policy needs it.
         wanted_until: DateTime<Utc>,
     },
 }
@@ -134,8 +136,8 @@ impl fmt::Display for FactsLack<'_> {
 }
 
 impl Policy {
-    /// Whether a provider of which this is on record may be taken until a time; `None`: nothing is,
-    /// and what is not known is refused.
+    /// Checks a provider's record against the policy until a time; `None`: there is no record, and unknown is
+    /// refused.
     ///
     /// Errors: the first thing that it lacks, the operator before the certifications.
     pub fn check_facts<'a>(
@@ -163,8 +165,8 @@ impl Policy {
         Ok(())
     }
 
-    /// The last second in which all certifications that are asked for are valid by what is on record
-    /// of a provider; `None` where none is asked for, or one is lacking.
+    /// The last second in which all certifications of the policy are valid by a provider's record; `None`
+    /// where the policy asks for none, or one is lacking.
     #[must_use]
     pub fn evidence_lasts(&self, facts: Option<&ProviderFacts>) -> Option<DateTime<Utc>> {
         let mut last: Option<NaiveDate> = None;
@@ -178,15 +180,15 @@ impl Policy {
 }
 
 impl ProviderFacts {
-    /// Of all that is on record of a certification, what is valid the longest.
+    /// The evidence of a certification on record that is valid the longest.
     #[must_use]
     pub fn longest(&self, name: &CertificationName) -> Option<&Certification> {
         let of_name = self.certifications.iter().filter(|one| one.name == *name);
         of_name.max_by_key(|one| one.valid_until)
     }
 
-    /// What was promised of the storage of what a provider sells by this name: by an entry for it, else
-    /// by one for all that it sells.
+    /// The storage promise for what a provider sells by this name: from an entry for it, else from one for
+    /// everything that it sells.
     #[must_use]
     pub fn storage_of(&self, sku: &str) -> Option<StoragePromise> {
         let named = |name: Option<&str>| {
@@ -198,7 +200,7 @@ impl ProviderFacts {
     }
 }
 
-/// A rate that a machine can have. Units: megabytes per second.
+/// A plausible rate of a machine. Units: megabytes per second.
 fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let rate = Option::<u32>::deserialize(from)?;
     let Some(wrong) = rate.filter(|rate| !(1..=1_000_000).contains(rate)) else {
@@ -211,7 +213,7 @@ fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     ))
 }
 
-/// A text that a person can read: it stands in reasons and in errors.
+/// A text that a person can read: reasons and errors quote it.
 fn printable<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     let visible = !text.trim().is_empty() && !text.contains(char::is_control);

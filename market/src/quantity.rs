@@ -24,7 +24,7 @@ impl GpuCount {
     /// The most GPUs that one node can have.
     pub const MAX: u32 = 1_024;
 
-    /// So many whole GPUs, 1..=1024.
+    /// This many whole GPUs, 1..=1024.
     ///
     /// Errors: [`QuantityError::ImpossibleGpus`].
     pub fn whole(gpus: u32) -> Result<Self, QuantityError> {
@@ -36,7 +36,7 @@ impl GpuCount {
         })
     }
 
-    /// So many thousandths of a GPU.
+    /// This many thousandths of a GPU.
     ///
     /// Errors: [`QuantityError::ImpossibleGpus`].
     pub fn from_thousandths(thousandths: u32) -> Result<Self, QuantityError> {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn impossible_counts_are_refused_at_the_door() {
-        // The first was published by a real inventory: minus one, read without its sign.
+        // A real inventory published the first one: minus one, read without its sign.
         for bad in [
             "18446744073709551615",
             "0",

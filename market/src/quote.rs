@@ -11,7 +11,7 @@ use crate::ids::{PlanId, QuoteId};
 use crate::money::{Money, MoneyError, Rate};
 use crate::offer::Offer;
 
-/// One line of a quote: so many nodes of one offer at a frozen rate.
+/// One line of a quote: a number of nodes of one offer at a frozen rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuoteLine {
     /// The line's number, from 0; leases and charges name it.
@@ -20,18 +20,18 @@ pub struct QuoteLine {
     pub offer: Offer,
     /// Nodes taken of it.
     pub nodes: u32,
-    /// What the tenant pays per GPU-hour, whatever a replacement costs the broker.
+    /// The tenant's price per GPU-hour, at any cost of a replacement to the broker.
     pub rate: Rate,
-    /// The half of a hybrid demand that it is for; nothing for other kinds.
+    /// The half of a hybrid demand that it is for; absent for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half: Option<Half>,
-    /// The commitment of the tenant's at whose rate it stands for a while, and until when.
+    /// The tenant's commitment whose rate the line has for a while, and until when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
 }
 
 impl QuoteLine {
-    /// What the tenant pays per GPU-hour at this time.
+    /// The tenant's price per GPU-hour at this time.
     #[must_use]
     pub fn rate_at(&self, now: DateTime<Utc>) -> Rate {
         match self.covered {
@@ -40,8 +40,8 @@ impl QuoteLine {
         }
     }
 
-    /// The spans of a lease's use and the rate of each: what is covered ends at a whole second from
-    /// the hand-off, in the tenant's favour.
+    /// The spans of a lease's use and the rate of each. The committed rate ends at a whole second from the
+    /// hand-off, in the tenant's favour.
     pub fn rates_between(
         &self,
         handed_off_at: DateTime<Utc>,
@@ -66,7 +66,7 @@ impl QuoteLine {
             .saturating_mul(self.offer.gpus.as_whole().unwrap_or(1))
     }
 
-    /// What the line costs for an hour at the frozen rate, as where nothing is covered.
+    /// The cost of the line for an hour at the frozen rate, as if nothing were covered.
     ///
     /// Errors: [`MoneyError::Overflow`].
     pub fn cost_per_hour(&self) -> Result<Money, MoneyError> {
@@ -83,7 +83,7 @@ pub struct Quote {
     pub id: QuoteId,
     /// The plan whose candidate it prices.
     pub plan_id: PlanId,
-    /// What is sold.
+    /// The sold lines.
     pub lines: Vec<QuoteLine>,
     /// When it was made.
     pub created_at: DateTime<Utc>,

@@ -70,26 +70,26 @@ pub enum ReservationState {
     Confirmed,
     /// Leases are requested, booting or verifying.
     Provisioning,
-    /// A lease fell before the hand-off; the next candidate is being taken.
+    /// A lease failed before the hand-off; the next candidate is being taken.
     Replacing,
     /// Every lease passed; access is being delivered.
     HandingOff,
     /// The tenant has it.
     Active,
-    /// A lease fell after the hand-off; it is being replaced.
+    /// A lease failed after the hand-off; it is being replaced.
     Repairing,
     /// Its leases are being ended.
     Releasing(CloseReason),
-    /// Every provider said gone.
+    /// Every provider confirmed that its machines are gone.
     Closed(CloseReason),
 }
 
-/// What can happen to a reservation.
+/// An event of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReservationEvent {
     /// The tenant confirmed the hold.
     Confirm,
-    /// The hold's time ran out.
+    /// The hold expired.
     HoldLapsed,
     /// The tenant cancelled.
     Cancel,
@@ -99,30 +99,30 @@ pub enum ReservationEvent {
     CandidatesExhausted,
     /// Every lease passed verification.
     AllPassed,
-    /// A lease fell.
+    /// A lease failed.
     LeaseFell,
     /// The window ended.
     WindowEnded,
-    /// The next candidate was taken for every fallen lease.
+    /// The next candidate was taken for every failed lease.
     NextTaken,
     /// Access to every lease was delivered.
     HandedOff,
     /// The tenant asked for the end.
     ReleaseRequested,
-    /// The window was moved out.
+    /// The end of the window was moved to a later time.
     Extended,
-    /// Every fallen lease stands again.
+    /// Every failed lease is replaced.
     Repaired,
-    /// A fleet goes on smaller.
+    /// A fleet continues with fewer nodes.
     RepairGivenUp,
-    /// A gang cannot be made whole.
+    /// A gang cannot be restored.
     RepairImpossible,
-    /// Every provider said gone.
+    /// Every provider confirmed that its machines are gone.
     AllLeasesGone,
 }
 
 impl ReservationEvent {
-    /// The event as what was tried, in words that go on from "cannot".
+    /// The event as an attempt, in words that continue "cannot".
     #[must_use]
     pub const fn as_attempt(self) -> &'static str {
         match self {
@@ -146,13 +146,13 @@ impl ReservationEvent {
     }
 }
 
-/// An event that a state does not know.
+/// An event that is illegal in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a reservation that is {state} cannot {}", event.as_attempt())]
 pub struct IllegalReservationTransition {
     /// The state it was in.
     pub state: ReservationState,
-    /// What happened.
+    /// The event.
     pub event: ReservationEvent,
 }
 

@@ -1,10 +1,9 @@
 //! Spending: caps and limits, and what reservations may still cost.
 //!
-//! What is committed in a period is what was charged in it, and what open reservations will cost
-//! until the period ends, or until their own end where that comes first. Metering moves seconds
-//! from the second part to the first and changes no sum, so a cap that held when a reservation was
-//! placed holds to the end of its period, and of the [`PERIODS_AHEAD`] after it. Sums are taken in
-//! `i128`; keeping them is the store's business.
+//! The committed sum of a period is what was charged in it, plus what open reservations will cost until the
+//! period ends, or until their own end if that is earlier. Metering moves seconds from the second part to the
+//! first and changes no sum. So a cap that held when a reservation was placed holds to the end of its period,
+//! and of the [`PERIODS_AHEAD`] after it. Sums are taken in `i128`; the store keeps them.
 
 use chrono::{DateTime, Months, NaiveDate, NaiveTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
@@ -15,9 +14,9 @@ use crate::money::{Money, Rate, divide_half_even};
 
 const SECONDS_PER_HOUR: i128 = 3_600;
 
-/// The highest amount that a cap or a limit names. Units: USD 1e-8; a billion dollars.
+/// The highest amount of a cap or a limit. Units: USD 1e-8; a billion dollars.
 const MOST_UNITS: i64 = 100_000_000_000_000_000;
-/// Into how many periods after the present one a cap is looked after: what runs on into them costs
+/// How many periods after the present one a cap is checked for: reservations that run on into them cost
 /// something there, too.
 pub const PERIODS_AHEAD: usize = 31;
 /// How many thresholds a budget may have.
@@ -27,7 +26,7 @@ pub const MAX_THRESHOLD_PERCENT: u16 = 1_000;
 /// The longest grace. Units: seconds; a week.
 pub const MAX_GRACE_SECONDS: u32 = 604_800;
 
-/// How long a cap runs before it begins anew: a calendar day or month, UTC.
+/// How long a cap runs before it starts again: a calendar day or month, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetPeriod {
@@ -56,7 +55,7 @@ impl BudgetPeriod {
         }
     }
 
-    /// The day or month that `at` lies in.
+    /// The day or month that contains `at`.
     #[must_use]
     pub fn around(self, at: DateTime<Utc>) -> Span {
         let day = at.date_naive();
@@ -74,8 +73,7 @@ impl BudgetPeriod {
         }
     }
 
-    /// The day or month that `at` lies in, and those after it that something reaches into which ends
-    /// at `end`, at most [`PERIODS_AHEAD`].
+    /// The day or month that contains `at`, and those after it up to `end`, at most [`PERIODS_AHEAD`].
     pub fn reached(
         self,
         at: DateTime<Utc>,
@@ -96,7 +94,7 @@ fn first_of_month(day: NaiveDate) -> NaiveDate {
     day.with_day(1).unwrap_or(day)
 }
 
-/// What happens when a cap is reached. Each includes the one before.
+/// The action when a cap is reached. Each includes the one before.
 #[derive(
     Debug,
     Clone,
@@ -112,64 +110,64 @@ fn first_of_month(day: NaiveDate) -> NaiveDate {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetMode {
-    /// Events tell of it at the thresholds, and nothing else.
+    /// Events report it at the thresholds, and nothing else happens.
     Notify,
-    /// A hold or an extension that could pass the cap is refused.
+    /// A hold or an extension that could exceed the cap is refused.
     BlockNew,
-    /// Once the cap is spent, and after the grace, what runs is ended.
+    /// Once the cap is spent and the grace period over, running leases are ended.
     StopRunning,
 }
 
 impl BudgetMode {
-    /// Whether nothing new is let past the cap.
+    /// Whether it refuses new reservations beyond the cap.
     #[must_use]
     pub const fn blocks(self) -> bool {
         matches!(self, Self::BlockNew | Self::StopRunning)
     }
 
-    /// Whether what runs is ended once the cap is spent.
+    /// Whether it ends running leases once the cap is spent.
     #[must_use]
     pub const fn stops(self) -> bool {
         matches!(self, Self::StopRunning)
     }
 }
 
-/// What a budget says. It comes from outside, so [`BudgetTerms::check`] it.
+/// The terms of a budget. They come from outside, so check them with [`BudgetTerms::check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetTerms {
     /// How long the cap runs.
     pub period: BudgetPeriod,
-    /// What may be spent in one period.
+    /// The most that may be spent in one period.
     pub cap: Money,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     pub mode: BudgetMode,
-    /// At which shares of the cap an event tells. Units: percent; ascending.
+    /// The shares of the cap at which an event is sent. Units: percent; ascending.
     pub thresholds_percent: Vec<u16>,
-    /// How long what runs goes on once the cap is spent. Units: seconds.
+    /// How long leases keep running once the cap is spent. Units: seconds.
     pub grace_seconds: u32,
 }
 
-/// Why something is no budget, or no limit.
+/// Why a budget or a limit was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpendingRefusal {
-    /// A cap that is none.
+    /// A cap that is not positive, or too high.
     #[error("a cap is above 0 and at most 1000000000 USD, not {0}")]
     Cap(Money),
-    /// Thresholds that cannot be told apart or reached.
+    /// Thresholds that are equal or cannot be reached.
     #[error(
         "thresholds are at most {MAX_THRESHOLDS} different numbers from 1 to {MAX_THRESHOLD_PERCENT}, in percent of the cap"
     )]
     Thresholds,
-    /// A grace without end.
+    /// A grace period that is too long.
     #[error("a grace is at most {MAX_GRACE_SECONDS} seconds (a week)")]
     Grace,
-    /// A limit below nothing.
+    /// A limit that is negative, or too high.
     #[error("a limit on spending is 0 or more and at most 1000000000 USD per hour, not {0}")]
     Rate(Money),
 }
 
 impl BudgetTerms {
-    /// Puts the thresholds in order and says whether this can be a budget.
+    /// Sorts the thresholds and checks that this can be a budget.
     ///
     /// Errors: [`SpendingRefusal`].
     pub fn check(mut self) -> Result<Self, SpendingRefusal> {
@@ -198,18 +196,18 @@ impl BudgetTerms {
 pub struct Budget {
     /// Its id.
     pub id: BudgetId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// The project it is for; `None`: all of the tenant's together.
+    /// The project that it is for; `None`: all of the tenant's projects together.
     pub project_id: Option<ProjectId>,
-    /// What it says.
+    /// Its terms.
     pub terms: BudgetTerms,
     /// When it was made.
     pub created_at: DateTime<Utc>,
 }
 
 impl Budget {
-    /// Whether what happens in `project` counts against it.
+    /// Whether spending in `project` counts against it.
     #[must_use]
     pub fn covers(&self, project: ProjectId) -> bool {
         self.project_id.is_none_or(|own| own == project)
@@ -221,8 +219,8 @@ impl Budget {
         spent * 100 >= i128::from(self.terms.cap.units()) * i128::from(percent)
     }
 
-    /// Lets `asked` more units be committed beside `committed` in the period that began at `began`,
-    /// or refuses it.
+    /// Allows `asked` more units to be committed beside `committed` in the period that began at `began`, or
+    /// refuses them.
     ///
     /// Errors: [`BudgetExceeded`] for a budget that blocks.
     pub fn admit(
@@ -249,7 +247,7 @@ impl Budget {
     }
 }
 
-/// So many units of US dollars; the most that there is, when it is more.
+/// This many units of US dollars, or the largest amount if it is more.
 #[must_use]
 pub fn money(units: i128) -> Money {
     Money::usd_units(i64::try_from(units).unwrap_or(i64::MAX))
@@ -259,7 +257,7 @@ fn scope(project: Option<&ProjectId>) -> String {
     project.map_or("the tenant".to_owned(), |id| format!("project {id}"))
 }
 
-/// A blocking cap would be passed.
+/// A blocking cap would be exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "budget {budget} lets {scope} spend {cap} USD in a {period}: in the one from {began} on {charged} are charged and {open} committed to what is open, and this could cost {asked} more until that {period} ends; take less or a shorter window, end something, or have the budget raised",
@@ -273,15 +271,15 @@ pub struct BudgetExceeded {
     pub project: Option<ProjectId>,
     /// Its period.
     pub period: BudgetPeriod,
-    /// The first day of the one that would cost too much: the present one, or one to come.
+    /// The first day of the period that would cost too much: the present one, or a later one.
     pub began: NaiveDate,
     /// Its cap.
     pub cap: Money,
-    /// What is charged so far in this period.
+    /// The sum charged so far in this period.
     pub charged: Money,
     /// What open reservations may still cost in it.
     pub open: Money,
-    /// What was asked for would cost in it.
+    /// What the request would cost in it.
     pub asked: Money,
 }
 
@@ -290,7 +288,7 @@ pub struct BudgetExceeded {
 pub struct SpendingLimits {
     /// GPUs that are held or leased.
     pub gpus: Option<u32>,
-    /// What all that is held or leased costs. Units: US dollars per hour.
+    /// The cost of everything held or leased. Units: US dollars per hour.
     pub usd_per_hour: Option<Money>,
     /// Holds that are not confirmed.
     pub open_holds: Option<u32>,
@@ -299,7 +297,7 @@ pub struct SpendingLimits {
     /// Reservations that are not closed.
     pub reservations: Option<u32>,
     /// Orders that may be cancelled before their hand-off within 24 hours; beyond it nothing more is
-    /// confirmed. Of a tenant as a whole.
+    /// confirmed. It applies to the tenant as a whole.
     pub cancelled_orders: Option<u32>,
 }
 
@@ -308,7 +306,7 @@ pub struct SpendingLimits {
 pub struct InUse {
     /// GPUs that are held or leased.
     pub gpus: u64,
-    /// What they cost. Units: USD 1e-8 per hour.
+    /// Their cost. Units: USD 1e-8 per hour.
     pub units_per_hour: i128,
     /// Holds that are not confirmed.
     pub open_holds: u64,
@@ -328,7 +326,7 @@ impl std::ops::AddAssign for InUse {
     }
 }
 
-/// A limit would be passed.
+/// A limit would be exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the limit `{limit}` of {scope} is {most}: {used} are in use and {asked} more were asked for; take less, end something, or have the limit raised",
@@ -339,16 +337,16 @@ pub struct LimitExceeded {
     pub limit: &'static str,
     /// The project it is for; `None`: the tenant.
     pub project: Option<ProjectId>,
-    /// How much it lets through.
+    /// How much it allows.
     pub most: String,
     /// How much is in use.
     pub used: String,
-    /// How much more was asked for.
+    /// How much more was requested.
     pub asked: String,
 }
 
 impl SpendingLimits {
-    /// Says whether these can be limits.
+    /// Checks that these can be limits.
     ///
     /// Errors: [`SpendingRefusal::Rate`].
     pub fn check(self) -> Result<Self, SpendingRefusal> {
@@ -360,9 +358,9 @@ impl SpendingLimits {
         }
     }
 
-    /// Lets `asked` be in use beside `used`, or refuses it.
+    /// Allows `asked` to be in use beside `used`, or refuses it.
     ///
-    /// Errors: [`LimitExceeded`], naming the first limit that would be passed.
+    /// Errors: [`LimitExceeded`], naming the first limit that would be exceeded.
     pub fn admit(
         &self,
         project: Option<ProjectId>,
@@ -416,12 +414,12 @@ impl SpendingLimits {
     }
 }
 
-/// GPUs that are, or may come to be, charged from some moment on.
+/// GPUs that are, or may be, charged from some time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunningGpus {
     /// How many.
     pub gpus: u32,
-    /// Up to when their use is charged already, or since when it may be.
+    /// Up to when their use is already charged, or the earliest time from which it can be.
     pub from: DateTime<Utc>,
 }
 
@@ -430,21 +428,21 @@ pub struct RunningGpus {
 pub struct OpenLine {
     /// The frozen rate.
     pub rate: Rate,
-    /// What of it is paid for already: it costs that rate until then. What is not handed off yet is
-    /// reckoned as if it were now.
+    /// The part of it that a commitment pays for, at that rate until that end. Leases that are not handed off
+    /// yet are counted as if they were now.
     pub covered: Option<Covered>,
-    /// What was charged so far. Units: GPU-seconds.
+    /// The use charged so far. Units: GPU-seconds.
     pub charged_gpu_seconds: i64,
     /// Its GPUs.
     pub running: Vec<RunningGpus>,
     /// When its use ends; `None` while that is open.
     pub until: Option<DateTime<Utc>>,
-    /// The longest that it is used, from the hand-off that is still to come.
+    /// The longest that it is used, from a hand-off that has not happened yet.
     pub longest: Option<TimeDelta>,
 }
 
 impl OpenLine {
-    /// What the line may still cost within `span`, as the meter will round it. Units: USD 1e-8.
+    /// What the line may still cost within `span`, rounded as the meter rounds. Units: USD 1e-8.
     #[must_use]
     pub fn rest_within(&self, span: Span) -> i128 {
         let end = self.until.map_or(span.end, |until| until.min(span.end));
@@ -468,7 +466,7 @@ impl OpenLine {
     }
 }
 
-/// What so many GPU-seconds cost at a rate. Units: USD 1e-8.
+/// The cost of this many GPU-seconds at a rate. Units: USD 1e-8.
 fn cost_of(rate: Rate, gpu_seconds: i128) -> i128 {
     let units = i128::from(rate.money_per_gpu_hour().units());
     divide_half_even(units * gpu_seconds, SECONDS_PER_HOUR)

@@ -6,18 +6,18 @@ use serde::de::DeserializeOwned;
 ///
 /// # Panics
 ///
-/// Where the table has another form than its rows: a test beside each table reads all of it.
+/// If the table does not match its row type. A test beside each table reads all of it.
 #[must_use]
 pub fn rows<Row: DeserializeOwned>(table: &'static str) -> Vec<Row> {
     csv::Reader::from_reader(table.as_bytes())
         .into_deserialize()
         .collect::<Result<_, _>>()
-        // The bytes are part of the program, and the tests beside each table read all of its rows
-        // through this very function: a program that passed them cannot fail here.
+        // The bytes are part of the program, and the tests beside each table read all of its rows through
+        // this very function. A program that passed them cannot fail here.
         .unwrap_or_else(|error| panic!("a compiled-in table cannot be read: {error}"))
 }
 
-/// A name squeezed of case and punctuation: what is left are lower-case letters and digits.
+/// A name without case and punctuation: only lower-case letters and digits are left.
 pub(crate) fn squeeze(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)

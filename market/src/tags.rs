@@ -1,4 +1,4 @@
-//! Tags: the words by which finance groups what a tenant spends.
+//! Tags: the words by which finance groups a tenant's spending.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ pub const MAX_TAGS: usize = 32;
 
 /// Free tags and the fixed fields that every reservation carries from its first row on.
 ///
-/// They freeze into each charge at the moment it is made.
+/// Each charge keeps them as they are at the moment it is made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Attribution {
-    /// Who answers for the spending inside the tenant.
+    /// The person who answers for the spending inside the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub owner: Option<String>,
@@ -21,11 +21,11 @@ pub struct Attribution {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub cost_centre: Option<String>,
-    /// `production`, `research`, whatever the tenant says.
+    /// `production`, `research`, or any word of the tenant's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub environment: Option<String>,
-    /// The purchase order that it falls under.
+    /// The purchase order that pays for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub purchase_order: Option<String>,
@@ -73,7 +73,7 @@ pub fn check_tags(tags: &Tags) -> Result<(), TagError> {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum AttributionField {
-    /// Who answers for the spending.
+    /// The person who answers for the spending.
     Owner,
     /// The cost centre.
     CostCentre,
@@ -105,7 +105,7 @@ impl AttributionField {
     }
 }
 
-/// What every reservation of a tenant must say of itself.
+/// The tags that every reservation of a tenant must have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequiredTags {
@@ -125,7 +125,7 @@ impl RequiredTags {
         check_tags(&tags.collect())
     }
 
-    /// The required keys of free tags that these lack; a blank value says nothing.
+    /// The required keys of free tags that are missing here; a blank value counts as missing.
     #[must_use]
     pub fn missing_tags<'a>(&'a self, tags: &Tags) -> Vec<&'a str> {
         let says = |key: &&String| tags.get(*key).is_some_and(|value| !value.trim().is_empty());
@@ -133,7 +133,7 @@ impl RequiredTags {
         missing.map(String::as_str).collect()
     }
 
-    /// The required fields that these lack; a blank value says nothing.
+    /// The required fields that are missing here; a blank value counts as missing.
     #[must_use]
     pub fn missing_fields(&self, attribution: &Attribution) -> Vec<&'static str> {
         let says = |field: AttributionField| {

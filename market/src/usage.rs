@@ -8,16 +8,16 @@ use crate::ids::{LeaseId, ProjectId, ProviderId, ReservationId, TenantId, UsageI
 use crate::money::{Money, Rate};
 use crate::tags::{Attribution, Tags};
 
-/// So many GPUs of one node of a lease, in the tenant's hands for an interval.
+/// The GPUs of one node of a lease in the tenant's hands for an interval.
 ///
 /// Units: half-open interval `[from, to)` in whole seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRecord {
     /// The record's id.
     pub id: UsageId,
-    /// Whose use.
+    /// The reservation.
     pub reservation_id: ReservationId,
-    /// Of which lease.
+    /// The lease.
     pub lease_id: LeaseId,
     /// The line of the quote that prices it.
     pub line: u32,
@@ -42,11 +42,11 @@ impl UsageRecord {
 pub struct Charge {
     /// The usage that is charged.
     pub usage: UsageRecord,
-    /// Who pays.
+    /// The tenant that pays.
     pub tenant_id: TenantId,
-    /// For which project.
+    /// The project.
     pub project_id: ProjectId,
-    /// At which provider it ran.
+    /// The provider where it ran.
     pub provider: ProviderId,
     /// The GPU that ran.
     pub gpu: String,
@@ -54,33 +54,33 @@ pub struct Charge {
     pub workload: DemandKind,
     /// The frozen rate.
     pub rate: Rate,
-    /// What is charged: the difference of two running totals.
+    /// The sum charged: the difference of two running totals.
     pub amount: Money,
-    /// The tags as they stood.
+    /// The tags as they were.
     pub tags: Tags,
-    /// The fixed fields as they stood.
+    /// The fixed fields as they were.
     pub attribution: Attribution,
 }
 
-/// Charges for use that began and ended on one day, summed up by all that a report groups by.
+/// Charges for use that began and ended on one day, summed by every field that a report groups by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DayCharges {
     /// The day, UTC.
     pub day: NaiveDate,
-    /// For which project.
+    /// The project.
     pub project_id: ProjectId,
-    /// Of which reservation.
+    /// The reservation.
     pub reservation_id: ReservationId,
-    /// At which provider it ran.
+    /// The provider where it ran.
     pub provider: ProviderId,
     /// The GPU that ran.
     pub gpu: String,
     /// The kind of the demand.
     pub workload: DemandKind,
-    /// The tags as they stood.
+    /// The tags as they were.
     pub tags: Tags,
     /// GPU-seconds of all of them.
     pub gpu_seconds: i64,
-    /// What all of them charge.
+    /// The sum that all of them charge.
     pub amount: Money,
 }

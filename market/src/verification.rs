@@ -1,14 +1,14 @@
-//! The conversation by which a node is verified: what travels at each step.
+//! The conversation by which a node is verified: the messages of each step.
 //!
-//! The agent sends `POST /v1/verifications/{id}/steps/{n}` six times: commit (key, answered by
-//! nonce and order), roots (answered by random choices), fill (answered by a fresh key), memory (what
-//! it holds, hashed under that key, and nothing else, so that its time can be told), openings
-//! (answered by blocks to open) and the signed report. One verification covers all nodes of a
-//! lease: each node speaks for itself and is known by the key it committed to, which every later
-//! step repeats. None is answered in step 1 before all of them have committed.
+//! The agent sends `POST /v1/verifications/{id}/steps/{n}` six times: commit (key, answered by nonce and
+//! order), roots (answered by random choices), fill (answered by a fresh key), memory (its contents hashed
+//! under that key, and nothing else, so that the broker can time it), openings (answered by blocks to open)
+//! and the signed report. One verification covers all nodes of a lease. Each node reports for itself and is
+//! identified by the key that it committed, which every later step repeats. The broker answers no node in
+//! step 1 before all of them have committed.
 //!
-//! Only the words live here. How answers are computed and judged is the `verifier` crate's; what
-//! comes out is in [`crate::attestation`].
+//! Only the message types are here. The `verifier` crate computes and judges the answers; the result is in
+//! [`crate::attestation`].
 
 mod facts;
 mod gang;
@@ -65,13 +65,13 @@ pub enum Step {
     Commit,
     /// The agent commits to its products.
     Roots,
-    /// The agent says that memory is filled.
+    /// The agent reports that memory is filled.
     Fill,
     /// The agent commits to its memory.
     Memory,
-    /// The agent opens what was chosen.
+    /// The agent opens the chosen rows.
     Openings,
-    /// The agent signs what it found.
+    /// The agent signs its findings.
     Report,
 }
 
@@ -129,17 +129,17 @@ impl fmt::Display for Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Commit {
-    /// The version of the conversation that the agent speaks.
+    /// The version of the conversation that the agent uses.
     #[schema(minimum = 1, maximum = 1_000)]
     pub protocol: u32,
     /// The public key that will sign the report.
     pub agent_key: AgentKey,
-    /// The address that the node says it has; the broker finds the node of the lease by it.
+    /// The node's own address as it reports it; the broker finds the node of the lease by it.
     #[schema(max_length = 255)]
     pub host: String,
     /// The agent.
     pub agent: AgentBuild,
-    /// What it computes on.
+    /// The device that it computes on.
     pub device_kind: DeviceKind,
 }
 
@@ -147,13 +147,13 @@ pub struct Commit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommitReply {
-    /// The secret from which all inputs follow; used once.
+    /// The secret that all inputs are derived from; used once.
     pub nonce: Digest,
-    /// What to do.
+    /// The work to do.
     pub order: VerificationOrder,
 }
 
-/// What a driver says of one GPU. All of it is claimed, none of it proved.
+/// The driver's description of one GPU. All of it is claimed, none of it proved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuClaim {
@@ -166,12 +166,12 @@ pub struct GpuClaim {
     /// Memory, MiB.
     #[schema(minimum = 0, maximum = 16_777_216)]
     pub memory_mib: u32,
-    /// Streaming multiprocessors (or compute units), where the driver tells.
+    /// Streaming multiprocessors (or compute units), if the driver reports them.
     #[schema(minimum = 1, maximum = 100_000)]
     pub sm_count: Option<u32>,
 }
 
-/// What a node says of itself. All of it is claimed, none of it proved.
+/// The node's description of itself. All of it is claimed, none of it proved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
@@ -184,7 +184,7 @@ pub struct Inventory {
     /// Host memory, GiB.
     #[schema(minimum = 0, maximum = 1_048_576)]
     pub memory_gib: u32,
-    /// The network to its sibling nodes, as far as the node can tell.
+    /// The network to the other nodes, as far as the node can tell.
     pub internode: Internode,
     /// The GPUs in the driver's order. All later lists of GPUs follow this order.
     #[schema(max_items = 64)]
@@ -193,8 +193,8 @@ pub struct Inventory {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub nics: Vec<String>,
-    /// The public keys of its SSH server, each a kind and its key as in a `.pub` file; none where
-    /// the node has not made them yet.
+    /// The public keys of its SSH server, each a kind and its key as in a `.pub` file; none where the node
+    /// has not generated them yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub ssh_host_keys: Vec<String>,
@@ -210,28 +210,28 @@ pub struct GemmCommitment {
     pub checksums: Vec<Word64>,
 }
 
-/// Step 2, agent to broker: what it has and what it computed.
+/// Step 2, agent to broker: the inventory and the commitments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Roots {
-    /// Who speaks.
+    /// The agent that calls.
     pub agent_key: AgentKey,
-    /// What the node says of itself.
+    /// The node's description of itself.
     pub inventory: Inventory,
     /// Per GPU of the inventory.
     #[schema(max_items = 64)]
     pub gpus: Vec<GemmCommitment>,
 }
 
-/// Step 2, broker to agent: what could not be known before the roots.
+/// Step 2, broker to agent: choices that nobody could know before the roots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Choices {
     /// The seed of the vector r by which the first product of every GPU is multiplied.
     pub freivalds_seed: Digest,
-    /// What memory is filled from: none of it could be made before.
+    /// The seed of the memory fill: none of it could be made before.
     pub fill_seed: Digest,
-    /// Per GPU, the rows to open, of whichever products of its chain, in their order.
+    /// Per GPU, the rows to open, of any products of its chain, in their order.
     pub rows: Vec<Vec<ChosenRow>>,
 }
 
@@ -265,7 +265,7 @@ pub struct Filled {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fill {
-    /// Who speaks.
+    /// The agent that calls.
     pub agent_key: AgentKey,
     /// Per GPU of the inventory.
     #[schema(max_items = 64)]
@@ -280,19 +280,19 @@ pub struct FreshKey {
     pub key: Digest,
 }
 
-/// Step 4, agent to broker: the trees over memory under the fresh key. Nothing else travels here, and
-/// nothing else is done before it, for what it proves hangs on when it comes.
+/// Step 4, agent to broker: the trees over memory under the fresh key. The message carries nothing else, and
+/// the agent does nothing else before it, because the proof depends on its time of arrival.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryRoots {
-    /// Who speaks.
+    /// The agent that calls.
     pub agent_key: AgentKey,
     /// Per GPU of the inventory, the root of the tree.
     #[schema(max_items = 64)]
     pub roots: Vec<Digest>,
 }
 
-/// Step 4, broker to agent: the trees are taken.
+/// Step 4, broker to agent: the trees are accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryTaken {}
@@ -311,7 +311,7 @@ pub struct OpenedRow {
     /// The sibling hashes from there to the root of the chain.
     #[schema(max_items = 64)]
     pub link_path: Vec<Digest>,
-    /// The product before, from which its inputs follow; absent for the first.
+    /// The product before, from which its inputs are derived; absent for the first.
     pub before: Option<LinkBefore>,
 }
 
@@ -326,7 +326,7 @@ pub struct LinkBefore {
     pub path: Vec<Digest>,
 }
 
-/// One GPU's openings, and how its memory compared.
+/// One GPU's openings, and the result of its memory comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuOpenings {
@@ -346,14 +346,14 @@ pub struct GpuOpenings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Openings {
-    /// Who speaks.
+    /// The agent that calls.
     pub agent_key: AgentKey,
     /// Per GPU of the inventory.
     #[schema(max_items = 64)]
     pub gpus: Vec<GpuOpenings>,
 }
 
-/// Step 5, broker to agent: what could not be known before the tree over memory.
+/// Step 5, broker to agent: choices that nobody could know before the tree over memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockChoices {
@@ -371,7 +371,7 @@ pub struct OpenedBlock {
     /// Its digest under the fresh key.
     pub digest: Word64,
     /// The digests of the other blocks of its leaf, in their order. Shape: a leaf has 16 blocks, the last one
-    /// what is left.
+    /// the remainder.
     #[schema(max_items = 15)]
     pub beside: Vec<Word64>,
     /// The sibling hashes from leaf to root.
@@ -383,7 +383,7 @@ pub struct OpenedBlock {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportSubmission {
-    /// Who speaks.
+    /// The agent that calls.
     pub agent_key: AgentKey,
     /// Per GPU, the chosen blocks, in the order chosen.
     #[schema(max_items = 64)]
@@ -397,7 +397,7 @@ pub struct ReportSubmission {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportReply {
-    /// What the broker made of it.
+    /// The broker's verdict.
     pub verdict: Verdict,
     /// Where the countersigned result is found.
     pub attestation_id: AttestationId,

@@ -1,4 +1,4 @@
-//! Triggers that refuse to change or delete what was written, on both databases.
+//! Triggers that refuse to change or delete rows once written, on both databases.
 
 use sea_orm_migration::SchemaManager;
 use sea_orm_migration::prelude::DbErr;

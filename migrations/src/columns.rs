@@ -1,4 +1,4 @@
-//! The few column types that the schema is made of.
+//! The column types of the schema.
 //!
 //! Ids are their prefixed text; a closed set of words is a short string with a check; JSON is
 //! text, so that it reads back byte for byte on every database; money and GPU-seconds are 64-bit

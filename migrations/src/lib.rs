@@ -1,10 +1,9 @@
-//! The schema: what it began with, a file for each subject, then a file for each later change; each up
-//! and down. It imports nothing of ours.
+//! The schema: its first version, a file for each subject, then a file for each later change; each up and
+//! down. It imports nothing of ours.
 //!
-//! The files of 28 November 2026 are the beginning. A later change is a migration of its own, and none
-//! is edited once it has landed: what is wrong is put right by a new one. A change that breaks readers
-//! expands first and contracts in a later release. What the columns mean to the program is documented in
-//! `store`, whose entities read them.
+//! The files of 28 November 2026 are the first version. A later change is a migration of its own, and none is
+//! edited once it has landed: a mistake is corrected by a new one. A change that breaks readers expands first
+//! and contracts in a later release. `store` documents the meaning of the columns; its entities read them.
 
 #![forbid(unsafe_code)]
 

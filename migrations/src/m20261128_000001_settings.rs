@@ -1,4 +1,4 @@
-//! What is settled once for the whole database, such as its mode.
+//! Settings of the whole database that are made once, such as its mode.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{string_len, text};

@@ -51,7 +51,7 @@ fn tenants() -> TableCreateStatement {
         .table("tenants")
         .col(id("id").primary_key())
         .col(string_len("name", 100).unique_key())
-        // The tags and fields that every reservation must carry; none, where nothing stands here.
+        // The tags and fields that every reservation must carry; NULL: none.
         .col(document_null("required_tags"))
         .col(moment("created_at"))
         .to_owned()
@@ -73,14 +73,14 @@ fn api_keys() -> TableCreateStatement {
         .table("api_keys")
         .col(id("id").primary_key())
         .col(id("tenant_id"))
-        // Who stands behind the key: it stays the same when the key is rotated.
+        // The principal behind the key: it stays the same when the key is rotated.
         .col(id_null("principal_id"))
-        // Who made the key, and may therefore revoke it. Nobody, when the command line did.
+        // The principal that made the key, and may therefore revoke it. NULL: the command line made it.
         .col(id_null("made_by"))
         .col(string_len("name", 100))
         .col(word("role"))
         .col(document("scopes"))
-        // The projects that the key works in; all of the tenant's, where nothing stands here.
+        // The projects that the key works in; NULL: all of the tenant's.
         .col(document_null("projects"))
         .col(string_len("prefix", 40))
         .col(string_len("hash", 64).unique_key())

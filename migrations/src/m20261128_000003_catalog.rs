@@ -1,4 +1,4 @@
-//! Providers, the readings of their catalogues, offers as they are and as they were.
+//! Providers, the readings of their catalogues, current offers and their history.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{
@@ -62,7 +62,7 @@ fn providers() -> TableCreateStatement {
         .col(blob_null("sealed_credential"))
         .col(string_len_null("credential_hint", 4))
         .col(moment_null("credential_set_at"))
-        // While it lasts, nothing new is held at the provider.
+        // Until it ends, nothing new is held at the provider.
         .col(text_null("quarantine_reason"))
         .col(moment_null("quarantined_at"))
         .col(moment_null("quarantined_until"))

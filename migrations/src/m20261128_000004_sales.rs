@@ -13,9 +13,9 @@ const INDEXES: [IndexOf; 5] = [
     // Lapsed quotes and old plans, which are deleted.
     ("quotes_expiry", "quotes", &["state", "expires_at"]),
     ("plans_age", "plans", &["created_at"]),
-    // What the database looks in for quotes of a plan that is deleted.
+    // The database looks here for quotes of a plan that is being deleted.
     ("quotes_plan", "quotes", &["plan_id"]),
-    // The newest of a tenant: what is beyond so many is deleted.
+    // The newest of a tenant: those beyond the limit are deleted.
     ("plans_of_tenant", "plans", &["tenant_id", "created_at"]),
     (
         "quotes_of_tenant",
@@ -41,11 +41,11 @@ fn plans() -> TableCreateStatement {
         .table("plans")
         .col(id("id").primary_key())
         .col(id("tenant_id"))
-        // The projects that the key works in which asked; all of the tenant's, where nothing stands here.
+        // The projects of the key that asked; NULL: all of the tenant's.
         .col(document_null("projects"))
         .col(document("demand"))
         .col(big_integer("generation"))
-        // What the plan was made from, beside the offers, which the history has: it can be made again.
+        // The plan's inputs, except the offers, which the history has: the plan can be recomputed.
         .col(document_null("decided_from"))
         .col(document("candidates"))
         .col(document("rejections"))

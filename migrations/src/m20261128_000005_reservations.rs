@@ -1,4 +1,4 @@
-//! Reservations, what they hold, their leases, and how each order went.
+//! Reservations, their holds and leases, and the result of each order.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{
@@ -105,8 +105,7 @@ fn reservations() -> TableCreateStatement {
         .col(id_null("claim_token"))
         .col(moment_null("claim_expires_at"))
         .col(text_null("last_error"))
-        // What it has in use, so that the database can sum it up. Where nothing stands here, its
-        // lines and leases say it.
+        // GPUs in use, so that the database can sum them. NULL: they follow from its lines and leases.
         .col(big_integer_null("gpus"))
         .col(big_integer_null("units_per_hour"))
         .check(one_of("kind", &KINDS))
@@ -152,7 +151,7 @@ fn leases() -> TableCreateStatement {
         .col(id("client_token").unique_key())
         .col(string_len_null("provider_lease_id", 200))
         .col(document("provider_nodes"))
-        // What the provider says that it bills, beside what was quoted.
+        // The price that the provider reports, beside the quoted one.
         .col(big_integer_null("price_units"))
         .col(word_null("price_currency"))
         .col(integer("attempts"))
@@ -165,7 +164,7 @@ fn leases() -> TableCreateStatement {
         .col(moment_null("metered_to"))
         .col(moment_null("release_accepted_at"))
         .col(moment_null("gone_at"))
-        // When the lease failed: its replacement is waited for only so long.
+        // When the lease failed: we wait only so long for its replacement.
         .col(moment_null("fell_at"))
         .col(word_null("fall_reason"))
         .col(text_null("fall_note"))

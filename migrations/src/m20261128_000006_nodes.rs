@@ -1,4 +1,4 @@
-//! Nodes in use: whether they can be reached, which GPUs were seen in them, and what tenants report.
+//! Nodes in use: whether they can be reached, which GPUs were seen in them, and the reports of tenants.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{boolean, integer, string_len, string_len_null, text_null};
@@ -82,7 +82,7 @@ fn gpu_sightings() -> TableCreateStatement {
         .to_owned()
 }
 
-/// Reports as they came, with what followed.
+/// Reports as they arrived, with their outcome.
 fn node_reports() -> TableCreateStatement {
     Table::create()
         .table("node_reports")

@@ -1,4 +1,4 @@
-//! Verifications of leases, the sessions of their nodes, and how far gangs are measured.
+//! Verifications of leases, the sessions of their nodes, and the progress of gang measurements.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{
@@ -16,7 +16,7 @@ const VERDICTS: [&str; 4] = ["pass", "pass_with_warnings", "fail", "inconclusive
 
 const INDEXES: [IndexOf; 3] = [
     ("verifications_lease", "verifications", &["lease_id"]),
-    // By age and by verification keys are found that may be deleted.
+    // Finds agent keys that may be deleted, by age and by verification.
     (
         "agent_keys_by_age",
         "agent_keys",
@@ -84,7 +84,7 @@ fn verifications() -> TableCreateStatement {
         .col(moment("created_at"))
         .col(moment("deadline"))
         .col(moment_null("closed_at"))
-        // What opens the nodes to the agent that is pushed onto them over SSH; there is none once the
+        // The credential that opens the nodes to the agent that is pushed onto them over SSH; NULL once the
         // verification is closed.
         .col(blob_null("sealed_push"))
         .check(one_of("state", &["open", "passed", "failed", "abandoned"]))
@@ -92,8 +92,8 @@ fn verifications() -> TableCreateStatement {
         .to_owned()
 }
 
-/// Conversations with nodes. Any replica may take the next step of one, so `answered_at` and the
-/// times of a refusal are of the database's own clock.
+/// Conversations with nodes. Any replica may take the next step of one, so `answered_at` and the times of a
+/// refusal are by the database's own clock.
 fn node_sessions() -> TableCreateStatement {
     Table::create()
         .table("node_sessions")
@@ -106,8 +106,8 @@ fn node_sessions() -> TableCreateStatement {
         .col(moment("started_at"))
         .col(moment("updated_at"))
         .col(moment_null("answered_at"))
-        // The message of the next step that was refused because many came at once: its digest, and
-        // when it was refused first and last.
+        // The message of the next step that was refused because too many arrived at once: its digest, and
+        // when it was first and last refused.
         .col(string_len_null("refused_digest", 64))
         .col(moment_null("refused_first_at"))
         .col(moment_null("refused_last_at"))
@@ -123,8 +123,8 @@ fn node_sessions() -> TableCreateStatement {
         .to_owned()
 }
 
-/// Conversations that were interrupted on our side: each is started again by its node, and a node may
-/// do so only so often.
+/// Conversations that were interrupted on our side: the node starts each one again, and only a limited number
+/// of times.
 fn interrupted_sessions() -> TableCreateStatement {
     Table::create()
         .table("interrupted_sessions")
@@ -143,8 +143,8 @@ fn interrupted_sessions() -> TableCreateStatement {
         .to_owned()
 }
 
-/// Every key that an agent has committed, in whichever verification: none is committed twice. Those of
-/// re-checks are deleted in time.
+/// Every key that an agent has committed, in any verification: none is committed twice. Keys of re-checks are
+/// deleted in time.
 fn agent_keys() -> TableCreateStatement {
     Table::create()
         .table("agent_keys")
@@ -160,7 +160,7 @@ fn agent_keys() -> TableCreateStatement {
         .to_owned()
 }
 
-/// How far the nodes of a lease are that are measured together: any replica leads them on.
+/// The progress of nodes of a lease that are measured together: any replica can continue it.
 fn gang_checks() -> TableCreateStatement {
     Table::create()
         .table("gang_checks")

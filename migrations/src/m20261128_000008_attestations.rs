@@ -1,8 +1,8 @@
-//! Signed results of verifications, re-checks of nodes in use, and what stays of old re-checks.
+//! Signed results of verifications, re-checks of nodes in use, and the remains of old re-checks.
 //!
-//! Re-checks that were passed are deleted in time, and one short row of each stays. The database refuses
-//! to delete anything else of this history: no re-check that was not passed, none that is the last of
-//! its node, and no document of a handoff.
+//! Re-checks that passed are deleted in time, and one short row of each stays. The database refuses to delete
+//! anything else of this history: no re-check that did not pass, none that is the last of its node, and no
+//! document of a handoff.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{boolean, integer, text};
@@ -18,12 +18,12 @@ pub(crate) struct Migration;
 const VERDICTS: [&str; 4] = ["pass", "pass_with_warnings", "fail", "inconclusive"];
 const FOLLOWS: [&str; 5] = ["repair", "nothing_failed", "gang", "already", "too_often"];
 
-/// Tables whose rows may be deleted once `let_go_rechecks` has what stays of them, each with its
-/// column of the attestation's id.
+/// Tables whose rows may be deleted once `let_go_rechecks` has a short row for them, each with its column of
+/// the attestation's id.
 const DELETED_IN_TIME: [(&str, &str); 2] =
     [("attestations", "id"), ("node_rechecks", "attestation_id")];
 
-/// What a re-check must be to be deleted: passed, and not the last of its node.
+/// The condition for deleting a re-check: it passed, and is not the last of its node.
 const IS_PASSED: &str = "EXISTS (SELECT 1 FROM node_rechecks r JOIN node_rechecks n
     ON n.lease_id = r.lease_id AND n.node_index = r.node_index AND n.attestation_id > r.attestation_id
     WHERE r.attestation_id = NEW.attestation_id AND r.verdict IN ('pass', 'pass_with_warnings'))";
@@ -36,7 +36,7 @@ const INDEXES: [IndexOf; 5] = [
         &["reservation_id"],
     ),
     ("node_rechecks_of_lease", "node_rechecks", &["lease_id"]),
-    // By age and by node those are found that may be deleted.
+    // Finds those that may be deleted, by age and by node.
     ("node_rechecks_by_age", "node_rechecks", &["checked_at"]),
     (
         "node_rechecks_of_node",
@@ -136,7 +136,7 @@ fn let_go_rechecks() -> TableCreateStatement {
         .to_owned()
 }
 
-/// Makes `let_go_rechecks` refuse every row but of what may be deleted.
+/// Makes `let_go_rechecks` refuse every row except those of re-checks that may be deleted.
 fn passed_alone(backend: DbBackend) -> String {
     match backend {
         DbBackend::Postgres => format!(

@@ -1,4 +1,4 @@
-//! The ledger: transactions and their postings, and the credits of tenants, appended and never changed.
+//! The ledger: transactions and their postings, and the credits of tenants. Appended and never changed.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{big_integer, integer, string_len};

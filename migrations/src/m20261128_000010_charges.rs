@@ -66,7 +66,7 @@ fn charges() -> TableCreateStatement {
         .to_owned()
 }
 
-/// What was charged for use that began on a day.
+/// The sum charged for use that began on a day.
 fn spent_days() -> TableCreateStatement {
     Table::create()
         .table("spent_days")
@@ -80,7 +80,7 @@ fn spent_days() -> TableCreateStatement {
         .to_owned()
 }
 
-/// What was charged on a line, by rate: the next charge goes on from it, however many there were.
+/// The sum charged on a line, by rate: the next charge continues from it, however many there were.
 fn spent_rates() -> TableCreateStatement {
     Table::create()
         .table("spent_rates")

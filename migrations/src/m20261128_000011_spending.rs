@@ -62,7 +62,7 @@ fn budgets() -> TableCreateStatement {
         .to_owned()
 }
 
-/// What was said and done of a budget in a period, each once.
+/// The notices and actions of a budget in a period, each once.
 fn budget_marks() -> TableCreateStatement {
     Table::create()
         .table("budget_marks")

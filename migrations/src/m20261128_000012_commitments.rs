@@ -1,5 +1,4 @@
-//! What tenants have of their own: capacity that is paid for, prices that were agreed, and which
-//! lines of reservations use up what is paid for.
+//! Tenants' own capacity: commitments, agreed prices, and which lines of reservations use up a commitment.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{big_integer, boolean, integer, integer_null, string_len};
@@ -33,7 +32,7 @@ impl MigrationTrait for Migration {
     }
 }
 
-/// Capacity that is paid for. What is withdrawn stays: lines may name it.
+/// Commitments. A withdrawn one stays: lines may name it.
 fn commitments() -> TableCreateStatement {
     Table::create()
         .table("commitments")

@@ -1,4 +1,4 @@
-//! Events: what happened to what each tenant has, numbered without gaps.
+//! Events: what happened to each tenant's things, numbered without gaps.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{big_integer, string_len};
@@ -10,7 +10,7 @@ use crate::tables::{create_indexes, create_tables, create_unique, drop_tables, r
 #[derive(DeriveMigrationName)]
 pub(crate) struct Migration;
 
-/// Behind the number that a tenant's events are deleted up to, they may be deleted, and nowhere else.
+/// Events may be deleted up to the number recorded for their tenant, and no further.
 const MAY_GO: &str = "EXISTS (SELECT 1 FROM event_counters c
     WHERE c.tenant_id = OLD.tenant_id AND c.pruned_through >= OLD.sequence)";
 

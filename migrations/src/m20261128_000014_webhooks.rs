@@ -1,4 +1,4 @@
-//! Webhook endpoints of tenants, the events on their way to them, and how each attempt went.
+//! Webhook endpoints of tenants, the events on their way to them, and the result of each attempt.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{
@@ -22,7 +22,7 @@ const INDEXES: [IndexOf; 4] = [
         "webhook_deliveries",
         &["state", "due_at"],
     ),
-    // By age and by event deliveries are found that are deleted.
+    // Finds deliveries to delete, by age and by event.
     (
         "webhook_deliveries_created",
         "webhook_deliveries",

@@ -1,4 +1,4 @@
-//! Idempotency keys of tenants: what was asked under each, and what was answered.
+//! Idempotency keys of tenants: the request and the answer under each.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{big_integer, integer_null, string_len, text_null};

@@ -66,7 +66,7 @@ fn entries() -> TableCreateStatement {
         .to_owned()
 }
 
-/// The end of each chain: whoever appends to it waits here for the one before.
+/// The end of each chain: an append waits here for the one before.
 fn heads() -> TableCreateStatement {
     Table::create()
         .table("audit_heads")

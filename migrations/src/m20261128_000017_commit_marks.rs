@@ -1,5 +1,5 @@
-//! What shows that a write arrived: a mark in each transaction whose outcome may have to be asked for, and
-//! one row that is written and read back.
+//! Proof that a write arrived: a mark in each transaction whose outcome we may have to look up, and one row
+//! that is written and read back.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::{big_integer, integer};

@@ -1,5 +1,5 @@
-//! What the lists of a provider say of a lease that it does not show, and what came back after it was
-//! given up.
+//! How a provider's lists report a lease that is missing from them, and machines that came back after their
+//! lease was given up.
 
 use sea_orm_migration::prelude::*;
 use sea_orm_migration::schema::string_len_null;
@@ -23,7 +23,7 @@ fn columns() -> [ColumnDef; 4] {
         moment_null("lacked_since"),
         // The credential with which it was last shown, as a mark.
         string_len_null("seen_credential", 16),
-        // Since when its machine runs though the lease is gone.
+        // Since when its machine has been running though the lease is gone.
         moment_null("returned_at"),
     ]
 }

@@ -1,5 +1,5 @@
-//! A reading in which single records could not be read counts for the others: when a provider was last
-//! read parts from when it was last read as a whole.
+//! A reading with some unreadable records counts for the others, so the time of a provider's last reading is
+//! kept apart from that of its last complete one.
 
 use sea_orm_migration::prelude::*;
 
@@ -17,7 +17,7 @@ impl MigrationTrait for Migration {
             .add_column(&mut read_at)
             .to_owned();
         manager.alter_table(add).await?;
-        // Until now only whole readings counted.
+        // Until now only complete readings counted.
         let fill = "UPDATE providers SET last_read_at = last_complete_at";
         manager.get_connection().execute_unprepared(fill).await?;
         Ok(())

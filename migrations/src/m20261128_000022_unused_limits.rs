@@ -18,7 +18,7 @@ impl MigrationTrait for Migration {
                 .to_owned();
             manager.alter_table(add).await?;
         }
-        // A tenant that was given limits before has those that every tenant begins with.
+        // A tenant that already had limits of its own gets the default for new tenants.
         let first = Query::update()
             .table("spending_limits")
             .values([("held_nodes", 64.into()), ("cancelled_orders", 5.into())])

@@ -1,4 +1,4 @@
-//! Making the tables and indexes of a migration, and dropping them.
+//! Creates the tables and indexes of a migration, and drops them.
 
 use sea_orm_migration::SchemaManager;
 use sea_orm_migration::prelude::{
@@ -8,7 +8,7 @@ use sea_orm_migration::prelude::{
 /// Name, table and columns of an index.
 pub(crate) type IndexOf<'a> = (&'static str, &'static str, &'a [&'static str]);
 
-/// Makes tables in this order.
+/// Creates tables in this order.
 pub(crate) async fn create_tables(
     manager: &SchemaManager<'_>,
     tables: impl IntoIterator<Item = TableCreateStatement>,
@@ -19,7 +19,7 @@ pub(crate) async fn create_tables(
     Ok(())
 }
 
-/// Makes indexes that allow equal rows.
+/// Creates indexes that allow equal rows.
 pub(crate) async fn create_indexes(
     manager: &SchemaManager<'_>,
     indexes: &[IndexOf<'_>],
@@ -35,7 +35,7 @@ pub(crate) async fn create_indexes(
     Ok(())
 }
 
-/// Makes an index that refuses equal rows.
+/// Creates an index that refuses equal rows.
 pub(crate) async fn create_unique(
     manager: &SchemaManager<'_>,
     (name, table, columns): IndexOf<'_>,
@@ -60,7 +60,7 @@ pub(crate) async fn drop_tables(
     Ok(())
 }
 
-/// That `column` of `table` is the id of a row of `parent`.
+/// A foreign key: `column` of `table` is the id of a row of `parent`.
 pub(crate) fn refers(
     table: &'static str,
     column: &'static str,

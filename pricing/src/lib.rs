@@ -1,9 +1,8 @@
 //! From a price to a rate, a quote, a charge, postings and a cost report. Pure.
 //!
-//! In the order of the flow: [`rate`] makes a provider's price a rate per GPU-hour, [`quote`]
-//! freezes it, [`meter`] prices usage at the frozen rate, [`postings`] books charges and
-//! providers' costs in double entry, [`report`] sums charges up for finance. What money is lives
-//! in `market::money`; keeping postings is the store's business.
+//! In the order of the flow: [`rate`] makes a provider's price a rate per GPU-hour, [`quote`] freezes it,
+//! [`meter`] prices usage at the frozen rate, [`postings`] books charges and providers' costs in double
+//! entry, [`report`] sums charges for finance. `market::money` defines money; the store keeps postings.
 
 #![forbid(unsafe_code)]
 
@@ -34,36 +33,36 @@ pub enum PriceError {
     /// A slice of a GPU cannot be quoted: it is metered in whole GPUs.
     #[error("the offer {0} is a slice of a GPU; only whole GPUs are quoted")]
     Slice(market::ids::OfferId),
-    /// The rate passes the tenant's ceiling.
-    #[error("{actual} USD per GPU-hour passes the ceiling of {ceiling}; raise it or take another")]
+    /// The rate exceeds the tenant's ceiling.
+    #[error("{actual} USD per GPU-hour exceeds the ceiling of {ceiling}; raise it or take another")]
     RateAboveCeiling {
         /// The ceiling of the demand.
         ceiling: market::money::Rate,
-        /// What it would cost.
+        /// The actual rate.
         actual: market::money::Rate,
     },
-    /// The sum of all lines passes the tenant's ceiling.
-    #[error("{actual} USD per hour passes the ceiling of {ceiling}; raise it or take another")]
+    /// The sum of all lines exceeds the tenant's ceiling.
+    #[error("{actual} USD per hour exceeds the ceiling of {ceiling}; raise it or take another")]
     CostAboveCeiling {
         /// The ceiling of the demand.
         ceiling: Money,
-        /// What it would cost.
+        /// The actual sum.
         actual: Money,
     },
     /// An interval or a life that ends before it starts.
     #[error("the times are out of order: {0}")]
     TimesOutOfOrder(&'static str),
-    /// A running total that is not what its quantity costs.
+    /// A running total that does not match the cost of its quantity.
     #[error("{gpu_seconds} GPU-seconds cost {expected}, but {found} is booked; check the ledger")]
     RunningTotalOff {
         /// GPU-seconds booked so far.
         gpu_seconds: i64,
-        /// What they cost at the rate.
+        /// Their cost at the rate.
         expected: Money,
-        /// What is booked.
+        /// The booked amount.
         found: Money,
     },
-    /// A word that names no dimension of the cost report.
+    /// A word that is no dimension of the cost report.
     #[error(
         "`{0}` is no dimension; group by project, provider, gpu, workload, day, reservation or tag:KEY"
     )]

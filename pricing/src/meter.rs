@@ -1,9 +1,8 @@
 //! Usage priced at a frozen rate, by running totals. Booking the charge is in
 //! [`crate::postings`].
 //!
-//! A charge is R(S_k) − R(S_{k−1}): the difference of two rounded totals, not a rounded
-//! difference. So no slicing of an interval changes what is paid, and every total is within half
-//! a unit of the exact product.
+//! A charge is R(S_k) − R(S_{k−1}): the difference of two rounded totals, not a rounded difference. So
+//! splitting an interval does not change the sum, and every total is within half a unit of the exact product.
 
 use market::demand::DemandKind;
 use market::ids::{ProjectId, ProviderId, TenantId};
@@ -13,7 +12,7 @@ use market::usage::{Charge, UsageRecord};
 
 use crate::PriceError;
 
-/// What has been charged so far for one reservation at one rate.
+/// The total charged so far for one reservation at one rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunningTotal {
     rate: Rate,
@@ -21,14 +20,14 @@ pub struct RunningTotal {
     amount: Money,
 }
 
-/// To whom a charge belongs, and the words it is reported under, as they stood.
+/// The tenant and the attribution of a charge, as they were.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sale {
-    /// Who pays.
+    /// The tenant that pays.
     pub tenant_id: TenantId,
-    /// For which project.
+    /// The project.
     pub project_id: ProjectId,
-    /// At which provider it runs.
+    /// The provider where it runs.
     pub provider: ProviderId,
     /// The GPU that runs.
     pub gpu: String,
@@ -52,9 +51,9 @@ impl RunningTotal {
         }
     }
 
-    /// Takes up a total that the ledger holds.
+    /// Resumes from a total that the ledger holds.
     ///
-    /// Errors: [`PriceError::RunningTotalOff`] when the amount is not what the quantity costs at
+    /// Errors: [`PriceError::RunningTotalOff`] when the amount does not match the cost of the quantity at
     /// this rate, [`PriceError::Money`].
     pub fn resume(rate: Rate, gpu_seconds: i64, amount: Money) -> Result<Self, PriceError> {
         let expected = rate.cost_of(gpu_seconds)?;
@@ -84,16 +83,16 @@ impl RunningTotal {
         self.gpu_seconds
     }
 
-    /// What they cost.
+    /// Their cost.
     #[must_use]
     pub const fn amount(&self) -> Money {
         self.amount
     }
 
-    /// Prices one more usage record and moves the total on; on an error the total stays.
+    /// Prices one more usage record and advances the total; on an error the total stays.
     ///
-    /// Errors: [`PriceError::TimesOutOfOrder`] for a record that ends before it starts,
-    /// [`PriceError::Money`] when a sum passes 64 bits.
+    /// Errors: [`PriceError::TimesOutOfOrder`] for a record that ends before it starts, [`PriceError::Money`]
+    /// when a sum exceeds 64 bits.
     pub fn charge(&mut self, usage: UsageRecord, sale: Sale) -> Result<Charge, PriceError> {
         if usage.to < usage.from {
             return Err(PriceError::TimesOutOfOrder(
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
     use crate::samples::{sale, usage, usd};
 
-    /// Charges slices of these lengths, one after the other, and sums the charges.
+    /// Charges intervals of these lengths, one after the other, and sums the charges.
     fn charge_in_slices(rate: Rate, gpus: u32, lengths: &[i64]) -> (i64, RunningTotal) {
         let mut total = RunningTotal::start(rate);
         let mut from = 0;

@@ -1,8 +1,8 @@
-//! Charges and providers' costs as double entry. What balances is decided in `market::ledger`;
-//! keeping each transaction once is the store's business.
+//! Charges and providers' costs as double entry. `market::ledger` checks the balance; the store keeps each
+//! transaction once.
 //!
-//! Every transaction carries an idempotency key made of what it books, so that booking the same
-//! charge or the same lease again books nothing.
+//! The idempotency key of a transaction is made of the item that it books, so that booking the same charge or
+//! the same lease again books nothing.
 
 use chrono::{DateTime, Utc};
 use market::credit::Credit;
@@ -38,7 +38,7 @@ pub fn charge_transaction(charge: &Charge, id: TransactionId) -> Result<Transact
 
 /// Books a credit: the tenant owes us less, and we bear it.
 ///
-/// Revenue and GPU-seconds stay: what was sold was sold at the quoted rate. Effective when it was
+/// Revenue and GPU-seconds stay: the sale was at the quoted rate. Effective when it was
 /// given. Key: `credit/{credit id}`.
 /// Errors: [`PriceError::Ledger`].
 pub fn credit_transaction(credit: &Credit, id: TransactionId) -> Result<Transaction, PriceError> {
@@ -62,11 +62,11 @@ pub fn credit_transaction(credit: &Credit, id: TransactionId) -> Result<Transact
 pub struct LeaseLife {
     /// The lease.
     pub lease_id: LeaseId,
-    /// Who bills it.
+    /// The provider that bills it.
     pub provider: ProviderId,
-    /// What the provider takes for one node and hour: as it stated at the launch, or as ordered.
+    /// The provider's price for one node and hour: as it stated at the launch, or as ordered.
     pub price_per_node_hour: Money,
-    /// What it takes instead while a commitment of the tenant's pays, and until when.
+    /// Its price instead while a commitment of the tenant's pays, and until when.
     pub covered: Option<(Money, DateTime<Utc>)>,
     /// Nodes of the lease.
     pub nodes: u32,
@@ -74,16 +74,16 @@ pub struct LeaseLife {
     pub started_at: DateTime<Utc>,
     /// When the tenant got it; `None` when that never happened.
     pub handed_off_at: Option<DateTime<Utc>>,
-    /// When its use ended: the accepted release request, or the moment it was lost. `None` when
-    /// the tenant had it until it was gone.
+    /// When its use ended: the accepted release request, or the moment it was lost. `None` when the tenant
+    /// had it until it was gone.
     pub use_ended_at: Option<DateTime<Utc>>,
     /// When the provider's clock stopped.
     pub gone_at: DateTime<Utc>,
-    /// Whether it was shown not to be what was sold.
+    /// Whether it was proved not to be as sold.
     pub failed: bool,
 }
 
-/// Which part of a lease's life a sum was paid for.
+/// The part of a lease's life that a sum was paid for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Segment {
     /// Between the provider's start and the hand-off.
@@ -115,19 +115,19 @@ impl Segment {
     }
 }
 
-/// Books what a provider is owed for a lease that is gone.
+/// Books the provider's cost of a lease that is gone.
 ///
-/// A lease that was never handed off is all compensation, and where it was shown not to be what was
-/// sold, all of that is claimed back: the cost is in dispute instead. One that was is split at the hand-off
-/// and at the end of use; the time before and after is `cogs/pre_handoff`, the time between is
-/// `cogs/usage`. Parts without a whole second are left out. The parts are differences of rounded
-/// running totals, so they sum to one rounding of the whole life.
+/// A lease that was never handed off is all compensation. Where it was proved not to be as sold, all of that
+/// is claimed back: the cost is in dispute instead. A lease that was handed off is split at the hand-off and
+/// at the end of use; the time before and after is `cogs/pre_handoff`, the time between is `cogs/usage`.
+/// Parts without a whole second are left out. The parts are differences of rounded running totals, so they
+/// sum to one rounding of the whole life.
 ///
 /// Units: whole seconds since the provider's start, times nodes, at a price per node and hour.
 /// Keys: `lease/{lease id}/{part}`, for the claim `lease/{lease id}/claim`. Each part is effective at its
 /// end.
 /// Errors: [`PriceError::TimesOutOfOrder`] when the four times do not follow each other,
-/// [`PriceError::Money`] when a sum passes 64 bits, [`PriceError::Ledger`].
+/// [`PriceError::Money`] when a sum exceeds 64 bits, [`PriceError::Ledger`].
 pub fn provider_cost(
     lease: &LeaseLife,
     mut new_id: impl FnMut() -> TransactionId,
@@ -170,8 +170,8 @@ pub fn provider_cost(
     Ok(transactions)
 }
 
-/// Books what a machine costs that runs on though its lease was taken for gone: from then on until its
-/// provider took the word that it ends, as time after the release. `None` without a whole second of it.
+/// Books the cost of a machine that still runs though its lease was considered gone: from then on until its
+/// provider accepted the release. It counts as time after the release. `None` without a whole second of it.
 ///
 /// Effective at its end. Key: `lease/{lease id}/returned`.
 /// Errors: as [`provider_cost`].
@@ -238,13 +238,13 @@ fn segments(lease: &LeaseLife) -> Result<Vec<(Segment, DateTime<Utc>)>, PriceErr
     ])
 }
 
-/// What all nodes cost from the start for so many seconds, rounded half to even once at each price.
+/// The cost of all nodes from the start for this many seconds, rounded half to even once at each price.
 fn cost_until(lease: &LeaseLife, seconds: i64) -> Result<Money, PriceError> {
     let cost = |price: Money, seconds: i64| {
         let node_seconds = seconds
             .checked_mul(i64::from(lease.nodes))
             .ok_or(MoneyError::Overflow)?;
-        // The arithmetic of a rate: a price per hour times seconds, here of nodes instead of GPUs.
+        // The arithmetic of a rate: a price per hour times seconds, here for nodes instead of GPUs.
         Rate::per_gpu_hour(price).cost_of(node_seconds)
     };
     let Some((paid, until)) = lease.covered else {

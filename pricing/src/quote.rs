@@ -8,11 +8,11 @@ use market::quote::QuoteLine;
 use crate::PriceError;
 use crate::rate::per_gpu_hour;
 
-/// Freezes the rates of a placement: so many nodes of each offer, numbered from 0.
+/// Freezes the rates of a placement: a number of nodes of each offer, numbered from 0.
 ///
 /// The rate is the offer's price per GPU-hour with no margin on it.
 /// Errors: [`PriceError::NothingToQuote`] for no line or no node, [`PriceError::Slice`],
-/// [`PriceError::UnknownPrice`], [`PriceError::Money`] when a sum passes 64 bits.
+/// [`PriceError::UnknownPrice`], [`PriceError::Money`] when a sum exceeds 64 bits.
 pub fn quote_lines<'a>(
     placement: impl IntoIterator<Item = (&'a Offer, u32)>,
 ) -> Result<Vec<QuoteLine>, PriceError> {
@@ -42,7 +42,7 @@ pub fn quote_lines<'a>(
     Ok(lines)
 }
 
-/// What the tenant pays for an hour of all lines, at their frozen rates.
+/// The tenant's cost for an hour of all lines, at their frozen rates.
 ///
 /// Errors: [`PriceError::Money`].
 pub fn cost_per_hour(lines: &[QuoteLine]) -> Result<Money, PriceError> {
@@ -54,8 +54,7 @@ pub fn cost_per_hour(lines: &[QuoteLine]) -> Result<Money, PriceError> {
     })
 }
 
-/// What the tenant pays for the first hour of all lines: what is paid for already at what it still
-/// costs.
+/// The tenant's cost for the first hour of all lines: committed nodes at the price that they still cost.
 ///
 /// Errors: [`PriceError::Money`].
 pub fn first_hour(lines: &[QuoteLine]) -> Result<Money, PriceError> {
@@ -72,10 +71,10 @@ pub fn first_hour(lines: &[QuoteLine]) -> Result<Money, PriceError> {
     Ok(sum)
 }
 
-/// Checks a placement against the ceiling that the tenant gave beforehand.
+/// Checks a placement against the ceiling that the tenant set.
 ///
-/// It is held against the offers' own rates, which are paid once a commitment has ended. A
-/// replacement is checked by the same rule. What equals the ceiling is under it.
+/// The ceiling applies to the offers' own rates, which are paid once a commitment has ended. A replacement is
+/// checked by the same rule. A value equal to the ceiling is allowed.
 /// Errors: [`PriceError::RateAboveCeiling`] for the first line above it,
 /// [`PriceError::CostAboveCeiling`], [`PriceError::Money`].
 pub fn check_ceiling(lines: &[QuoteLine], ceiling: &Ceiling) -> Result<(), PriceError> {

@@ -12,7 +12,7 @@ use crate::PriceError;
 /// Shape: `gpus` counts physical GPUs; for a slice the result is the price of a whole GPU's worth
 /// of such slices.
 /// Errors: [`PriceError::ZeroInterval`] when `per_seconds` is 0, [`PriceError::UnknownPrice`] when
-/// the price is not above zero, [`PriceError::Money`] when the rate passes 64 bits.
+/// the price is not above zero, [`PriceError::Money`] when the rate exceeds 64 bits.
 /// Source: FOCUS 1.2, ListUnitPrice; provider notes in `fixtures/<provider>/SOURCE.md`.
 pub fn per_gpu_hour(price: Money, per_seconds: u32, gpus: GpuCount) -> Result<Rate, PriceError> {
     if per_seconds == 0 {

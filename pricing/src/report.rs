@@ -1,4 +1,4 @@
-//! The cost report: charges summed up by the dimensions that finance asks for.
+//! The cost report: charges summed by the dimensions that finance chooses.
 //!
 //! Amounts are only ever added or split by running totals, so the rows sum to the total exactly.
 //! The CSV text is in [`csv_text`].
@@ -21,12 +21,12 @@ use crate::PriceError;
 
 pub use text::csv_text;
 
-/// What charges can be grouped by.
+/// A dimension that charges can be grouped by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dimension {
     /// The project that used it.
     Project,
-    /// The provider it ran at.
+    /// The provider where it ran.
     Provider,
     /// The GPU that ran.
     Gpu,
@@ -36,7 +36,7 @@ pub enum Dimension {
     Day,
     /// The reservation.
     Reservation,
-    /// The value of this tag; charges without it are a line of their own.
+    /// The value of this tag; charges without it form a line of their own.
     Tag(String),
 }
 
@@ -90,7 +90,7 @@ pub struct GroupValue {
 /// One row of the cost report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CostRow {
-    /// What its charges have in common, in the order asked for.
+    /// The values that its charges share, in the order asked for.
     pub group: Vec<GroupValue>,
     /// GPUs times seconds in tenants' hands.
     pub gpu_seconds: i64,
@@ -98,7 +98,7 @@ pub struct CostRow {
     pub amount_usd: Money,
 }
 
-/// Charges summed up.
+/// Summed charges.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CostReport {
     /// The rows, sorted by their groups.
@@ -109,8 +109,7 @@ pub struct CostReport {
     pub total_usd: Money,
 }
 
-/// Charges summed up by dimensions, one after the other: however many there are, only the sums are
-/// kept.
+/// Sums of charges by dimensions, added one charge at a time: only the sums are kept.
 pub struct CostSums {
     dimensions: Vec<Dimension>,
     sums: BTreeMap<Vec<Option<String>>, Sum>,
@@ -118,7 +117,7 @@ pub struct CostSums {
 }
 
 impl CostSums {
-    /// Nothing yet; no dimension at all gives one row, if there is any charge.
+    /// No charges yet; without a dimension there is one row, if there is any charge.
     #[must_use]
     pub fn by(dimensions: &[Dimension]) -> Self {
         Self {
@@ -130,7 +129,7 @@ impl CostSums {
 
     /// Adds a charge.
     ///
-    /// Errors: [`PriceError::Money`] when a sum passes 64 bits or currencies are mixed.
+    /// Errors: [`PriceError::Money`] when a sum exceeds 64 bits or currencies are mixed.
     pub fn add(&mut self, charge: &Charge) -> Result<(), PriceError> {
         let facts = Facts {
             project: &charge.project_id,
@@ -175,7 +174,7 @@ impl CostSums {
         Ok(self.total.add(part)?)
     }
 
-    /// The report of what was added.
+    /// The report of the charges that were added.
     #[must_use]
     pub fn report(self) -> CostReport {
         let dimensions = self.dimensions;
@@ -224,7 +223,7 @@ impl Sum {
     }
 }
 
-/// The part of a charge that falls on one day.
+/// The part of a charge within one day.
 struct Part {
     day: NaiveDate,
     gpu_seconds: i64,
@@ -277,7 +276,7 @@ fn next_midnight(day: NaiveDate) -> DateTime<Utc> {
         .unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-/// What charges are grouped by, beside the day.
+/// The values that charges are grouped by, beside the day.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
     project: &'a ProjectId,

@@ -17,7 +17,7 @@ pub fn usd(text: &str) -> Money {
     Money::parse(text, Currency::Usd).expect("a decimal amount")
 }
 
-/// So many seconds after 2026-03-01T00:00:00Z.
+/// This many seconds after 2026-03-01T00:00:00Z.
 pub fn at(seconds: i64) -> DateTime<Utc> {
     let start: DateTime<Utc> = "2026-03-01T00:00:00Z".parse().expect("a time");
     start + TimeDelta::seconds(seconds)

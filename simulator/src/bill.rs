@@ -1,8 +1,8 @@
-//! What the provider bills. Its own arithmetic in decimals, deliberately shared with nobody: it
-//! is the oracle against which the broker's ledger is held.
+//! The provider's bill. It has its own arithmetic in decimals, shared with nobody on purpose: the broker's
+//! ledger is compared with it as the oracle.
 //!
-//! The bill starts when a machine is made, not when it is up, and stops when its end is
-//! accepted. Whole seconds that have passed count, at the list price of the launch.
+//! The bill starts when a machine is created, not when it is up, and stops when its end is accepted. It
+//! counts whole seconds, at the list price of the launch.
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
@@ -14,7 +14,7 @@ use crate::machine::Record;
 /// The smallest amount: the eighth decimal of a dollar. Rounded half to even.
 const DECIMALS: u32 = 8;
 
-/// What one machine costs.
+/// The cost of one machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BillLine {
     /// The provider's id of the machine.
@@ -23,30 +23,30 @@ pub struct BillLine {
     pub name: String,
     /// The SKU as [`crate::Row::key`] writes it.
     pub sku: String,
-    /// When the machine was made.
+    /// When the machine was created.
     pub from: DateTime<Utc>,
-    /// When its end was accepted; the present while it runs.
+    /// When its end was accepted; the present while it is running.
     pub to: DateTime<Utc>,
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub open: bool,
     /// Whole seconds billed.
     pub seconds: i64,
     /// List price of all its nodes for an hour.
     pub price_usd_hour: Decimal,
-    /// What it costs so far, rounded half to even at the eighth decimal.
+    /// Its cost so far, rounded half to even at the eighth decimal.
     pub amount_usd: Decimal,
     /// Launched by someone else with the same account.
     pub foreign: bool,
 }
 
-/// Everything a provider bills to the account.
+/// All charges of a provider to the account.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bill {
-    /// Who bills.
+    /// The provider.
     pub provider: Provider,
     /// Up to when.
     pub at: DateTime<Utc>,
-    /// One line a machine, in the order in which they were made.
+    /// One line per machine, in the order of their creation.
     pub lines: Vec<BillLine>,
     /// The sum of the lines.
     pub total_usd: Decimal,

@@ -1,11 +1,11 @@
-//! The caller's clock: every state and every bill follows it. Only the deadline of a node's
-//! script and of a connection that hangs run on real time.
+//! The caller's clock: every state and every bill follows it. Only two deadlines use real time: that of a
+//! node's script, and that of a hanging connection.
 
 use chrono::{DateTime, Utc};
 
-/// Where the simulator reads the time.
+/// The simulator's source of time.
 ///
-/// The broker passes the clock it uses itself, so that one turn of it moves both.
+/// The broker passes the clock that it uses itself, so that advancing it moves both.
 pub trait Clock: Send + Sync {
     /// The present moment.
     fn now(&self) -> DateTime<Utc>;

@@ -1,10 +1,10 @@
-//! What cloud-init would run of the user data of a machine: a script as it is, or the shell
-//! scripts among the parts of a multi-part document, and the public keys that its configuration lets
-//! in. Everything else changes nothing on a pretend node.
+//! The parts of a machine's user data that cloud-init would run: a script as it is, or the shell scripts
+//! among the parts of a multi-part document, and the public keys of its configuration. Everything else
+//! changes nothing on a pretend node.
 
 /// The script in this user data, if there is one.
 pub(crate) fn script_in(user_data: &str) -> Option<String> {
-    // Of nothing, nothing is run: its nodes come up all the same.
+    // An empty script runs nothing: its nodes come up all the same.
     if user_data.is_empty() || user_data.starts_with("#!") {
         return Some(user_data.to_owned());
     }
@@ -12,7 +12,7 @@ pub(crate) fn script_in(user_data: &str) -> Option<String> {
     scripts.into_iter().find(|part| part.starts_with("#!"))
 }
 
-/// The public keys that a configuration in this user data lets in: a list of quoted texts.
+/// The public keys in the configuration of this user data: a list of quoted texts.
 pub(crate) fn keys_in(user_data: &str) -> Vec<String> {
     let configurations = parts_of_kind(user_data, "text/cloud-config");
     let lists = configurations.iter().flat_map(|part| {
@@ -26,7 +26,7 @@ pub(crate) fn keys_in(user_data: &str) -> Vec<String> {
         .collect()
 }
 
-/// The parts of one kind of a multi-part document; none of anything else.
+/// The parts of one kind of a multi-part document; none for any other text.
 fn parts_of_kind(user_data: &str, kind: &str) -> Vec<String> {
     let of_document = || {
         let (headers, body) = split_headers(user_data)?;
@@ -67,7 +67,7 @@ fn header<'a>(headers: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-/// What stands between two lines that are the delimiter; the last one ends in two hyphens.
+/// The text between two delimiter lines; the last one ends in two hyphens.
 fn parts(body: &str, delimiter: &str) -> Vec<String> {
     let last = format!("{delimiter}--");
     let mut parts: Vec<String> = Vec::new();

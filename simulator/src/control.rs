@@ -1,5 +1,5 @@
-//! The control plane, for processes that share one simulation: learn where its providers are, read
-//! the clock, look at the machines, break something. Bearer-protected; not part of any provider.
+//! The control plane, for processes that share one simulation: read the providers' URLs, the clock and the
+//! machines, and inject faults. Bearer-protected; not part of any provider.
 
 use actix_web::web::{Bytes, Data, ServiceConfig, get, post, resource};
 use actix_web::{HttpRequest, HttpResponse};

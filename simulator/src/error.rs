@@ -1,31 +1,29 @@
-//! What can go wrong before the first request, or with a command to the simulator.
+//! Errors before the first request, or of a command to the simulator.
 
 use crate::{FaultKind, Operation, Provider};
 
 /// Why the simulator refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulatorError {
-    /// No such provider is played.
-    #[error(
-        "the simulator does not play a provider called `{0}`: use lambda, runpod or voltagepark"
-    )]
+    /// No such provider is simulated.
+    #[error("the simulator has no provider called `{0}`: use lambda, runpod or voltagepark")]
     UnknownProvider(String),
     /// A market file cannot be used.
     #[error("row {row} of the market file cannot be used: {why}")]
     Market {
         /// Counted from 1, the header left out; 0 is the file itself.
         row: usize,
-        /// What is wrong, in words.
+        /// The reason, in words.
         why: String,
     },
-    /// Nothing of that name is sold there.
+    /// Nothing with that name is sold there.
     #[error("{provider} sells no `{sku}` at `{place}`: look at the market file")]
     NotSold {
-        /// Who was asked.
+        /// The provider.
         provider: Provider,
-        /// What was asked for.
+        /// The SKU that was asked for.
         sku: String,
-        /// Where; `*` for anywhere.
+        /// The place; `*` for anywhere.
         place: String,
     },
     /// Too few machines are free there.
@@ -33,38 +31,38 @@ pub enum SimulatorError {
         "{provider} has fewer than {nodes} free nodes of `{sku}` at `{place}`: ask for fewer or raise the capacity"
     )]
     NoCapacity {
-        /// Who was asked.
+        /// The provider.
         provider: Provider,
-        /// What was asked for.
+        /// The SKU that was asked for.
         sku: String,
-        /// Where.
+        /// The place.
         place: String,
-        /// How many nodes were wanted.
+        /// How many nodes were asked for.
         nodes: u32,
     },
-    /// The price cannot be said in the provider's wire format.
+    /// The provider's wire format cannot express the price.
     #[error("{provider} cannot publish a price of {price} USD: {why}")]
     Price {
-        /// Whose price it is.
+        /// The provider.
         provider: Provider,
         /// The price that was given.
         price: rust_decimal::Decimal,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// That fault cannot happen there.
+    /// That fault is not possible there.
     #[error("{kind:?} cannot happen at {provider} on {operation:?}: {why}")]
     FaultDoesNotFit {
-        /// Whose call was to break.
+        /// The provider of the call.
         provider: Provider,
-        /// Which call was to break.
+        /// The call.
         operation: Operation,
-        /// What was to happen.
+        /// The fault.
         kind: FaultKind,
-        /// Why it cannot.
+        /// The reason.
         why: &'static str,
     },
-    /// No node of such a machine runs with an SSH server.
+    /// No node of such a machine is running with an SSH server.
     #[error("no node of a machine `{0}` runs: give the provider's id of one that is up")]
     NoSuchMachine(String),
     /// The loopback port could not be opened.

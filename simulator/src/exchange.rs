@@ -1,5 +1,5 @@
-//! One call to a provider, whichever dialect it speaks: counted, its caller known, the fault
-//! that waits for it carried out, and the answer written or withheld.
+//! One call to a provider, in any dialect: it is counted, its caller identified, its pending fault carried
+//! out, and the answer written or withheld.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Reply {
     }
 }
 
-/// How a provider words what every provider says.
+/// A provider's wording of answers that every provider has.
 pub(crate) struct Dialect {
     pub(crate) provider: Provider,
     pub(crate) unauthorized: fn() -> Reply,
@@ -71,7 +71,7 @@ pub(crate) struct Dialect {
     pub(crate) internal_error: fn() -> Reply,
 }
 
-/// A call that got through, with everything it may look at and change.
+/// A call that got through, with everything that it may read and change.
 pub(crate) struct Call<'a> {
     pub(crate) world: &'a mut World,
     pub(crate) state: &'a State,
@@ -82,7 +82,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The machines that are listed, in the order in which they were made.
+    /// The machines of the list, in the order of their creation.
     pub(crate) fn listed(&self, provider: Provider) -> Vec<&Record> {
         let made = self.world.records(provider);
         let mut listed: Vec<_> = made
@@ -97,7 +97,7 @@ impl Call<'_> {
         listed
     }
 
-    /// The machine of this id, where it is known: one that is gone may be.
+    /// The machine with this id, if it is known; a machine that is gone may be.
     pub(crate) fn known(&self, provider: Provider, id: &str) -> Option<&Record> {
         let listed = self.listed(provider);
         let record = self.world.record(provider, id)?;
@@ -106,13 +106,13 @@ impl Call<'_> {
     }
 }
 
-/// What kind of call it is.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind<'a> {
     pub(crate) operation: Operation,
-    /// What a launch asks for.
+    /// The SKU of a launch.
     pub(crate) sku: Option<&'a str>,
-    /// Whether strangers are answered as well.
+    /// Whether callers without a credential are answered as well.
     pub(crate) public: bool,
 }
 
@@ -134,7 +134,7 @@ enum Outcome {
     Hang,
 }
 
-/// Carries out one call and answers it, as far as its fault lets it.
+/// Carries out one call and answers it, unless its fault prevents that.
 pub(crate) async fn exchange(
     dialect: &Dialect,
     request: &HttpRequest,
@@ -210,7 +210,7 @@ fn carry_out(
     }
 }
 
-/// What a gateway says by itself, in words that are no provider's.
+/// A gateway's own page, with no provider's words.
 fn page(status: u16, body: &'static str) -> HttpResponse {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::NOT_FOUND);
     HttpResponse::build(status)
@@ -218,7 +218,7 @@ fn page(status: u16, body: &'static str) -> HttpResponse {
         .body(body)
 }
 
-/// Closes the connection; the answer that the server wants all the same goes nowhere.
+/// Closes the connection; the answer that the server requires is discarded.
 fn silence(request: &HttpRequest) -> HttpResponse {
     cut(request);
     HttpResponse::InternalServerError().finish()

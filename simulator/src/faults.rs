@@ -1,5 +1,5 @@
-//! What breaks on command. A fault waits in the queue of its provider and operation until the
-//! next call that it fits, in the order in which faults were given; a call meets at most one.
+//! Faults on command. A fault waits in the queue of its provider and operation until the next call that it
+//! fits, in the order in which faults were given; a call meets at most one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::market::publishable;
 use crate::{Operation, Provider, SimulatorError};
 
-/// What happens.
+/// The effect of a fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultKind {
-    /// The call is carried out, then the connection is closed without an answer: a machine is
-    /// made and billed (launch), or ended (release), and the caller does not know.
+    /// The call is carried out, then the connection is closed without an answer: a machine is created and
+    /// billed (launch), or ended (release), and the caller does not know.
     ReplyLostAfterCreate,
     /// The connection is closed without an answer and nothing was done.
     ReplyLostBeforeCreate,
-    /// 200, and the machine never comes up: at lambda it turns `unhealthy`, at runpod `ERROR`, at
+    /// 200, and the machine never comes up: at lambda it becomes `unhealthy`, at runpod `ERROR`, at
     /// voltagepark `Failed`; listed and billed until it is released.
     AcceptedThenFailed,
     /// 429.
@@ -30,31 +30,31 @@ pub enum FaultKind {
     InternalError,
     /// 200, and the body ends in the middle of the price list.
     TruncatedJson,
-    /// 200 with a price list of nothing.
+    /// 200 with an empty price list.
     EmptyCatalog,
-    /// At voltagepark the first page is half of the list and the next pages answer 500 until the
-    /// first is asked for again. At lambda and runpod, which have no pages, half of the types are
-    /// missing; runpod says that there was an error.
+    /// At voltagepark the first page is half of the list and the next pages answer 500 until the first is
+    /// requested again. At lambda and runpod, which have no pages, half of the types are missing; runpod
+    /// reports that there was an error.
     PartialCatalog,
-    /// The price changes as this call arrives, after whatever was quoted; it stays changed.
+    /// The price changes as this call arrives, after any quote; it stays changed.
     PriceChange {
-        /// The new list price, per what the market file has it.
+        /// The new list price, in the basis of the market file.
         price_usd_hour: Decimal,
     },
     /// The reference device of the machine's last node moves 0.4 of the bytes it should.
     SlowMemory,
     /// The machine's last node has one GPU fewer than sold.
     MissingGpu,
-    /// The machine's last node has another GPU than sold; the API keeps saying what was sold.
+    /// The machine's last node has another GPU than sold; the API still reports the one that was sold.
     WrongModel,
     /// The machine's last node sends slowly to its second one, and to no other.
     SlowLink,
     /// The machine's last node is its first one again: it has no GPUs of its own.
     SameNodeTwice,
-    /// The machine's last node shows the GPUs of the last node with as many that was made before it, at
-    /// whichever provider.
+    /// The machine's last node shows the GPUs of an earlier node: the last one created before it with as many
+    /// GPUs, at any provider.
     GpusOfBefore,
-    /// A rental of one node fewer than asked for, said so by the API and billed so.
+    /// A rental of one node fewer than asked for, which the API reports and bills.
     FewerNodes,
     /// No node of the machine runs its script.
     NeverCallsHome,
@@ -94,21 +94,21 @@ impl FaultKind {
     }
 }
 
-/// A fault to come.
+/// A pending fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Whose call breaks.
+    /// The provider of the calls.
     pub provider: Provider,
-    /// What happens.
+    /// Its effect.
     pub kind: FaultKind,
-    /// Which call breaks; the price list or a launch when absent, as the kind has it.
+    /// The calls that it breaks; by default the kind's own, the price list or a launch.
     #[serde(default)]
     pub operation: Option<Operation>,
     /// Only a launch of this SKU (as [`crate::Row::key`] writes it), or any.
     #[serde(default)]
     pub sku: Option<String>,
-    /// How many calls break.
+    /// How many calls it breaks.
     #[serde(default = "once")]
     pub times: u32,
 }
@@ -118,7 +118,7 @@ const fn once() -> u32 {
 }
 
 impl Fault {
-    /// A fault of the next call that it is usually about.
+    /// A fault of the kind's usual call.
     #[must_use]
     pub const fn new(provider: Provider, kind: FaultKind) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Fault {
         self
     }
 
-    /// The same fault for so many calls.
+    /// The same fault for this many calls.
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
         self.times = times;
@@ -192,12 +192,12 @@ impl FaultQueue {
         Ok(())
     }
 
-    /// Drops the faults of a provider that no call has met yet.
+    /// Drops the pending faults of a provider.
     pub(crate) fn drop_waiting(&mut self, provider: Provider) {
         self.waiting.retain(|(of, _), _| *of != provider);
     }
 
-    /// The fault that this call meets, used up once.
+    /// Takes the fault of this call from the queue, once.
     pub(crate) fn take(
         &mut self,
         provider: Provider,

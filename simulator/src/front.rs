@@ -1,11 +1,11 @@
-//! What may stand in front of a provider and answer in its place, for as long as it is there: a broken
-//! gateway, a database of which a part is missing, copies that lag behind.
+//! Things in front of a provider that answer in its place, for as long as they are there: a broken gateway, a
+//! database with a part missing, stale replicas.
 
 use chrono::TimeDelta;
 
 use crate::Operation;
 
-/// What answers in the place of a provider. Launches go through, except with
+/// A thing that answers in place of a provider. Launches go through, except with
 /// [`Front::CredentialRefused`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Front {
@@ -13,9 +13,9 @@ pub enum Front {
     NotFoundPage,
     /// 410, for every call about machines that exist.
     Gone,
-    /// A list of no machine, and each machine unknown by its id.
+    /// An empty list of machines, and each machine unknown by its id.
     EmptyList,
-    /// A list of the older half of the machines, and the others unknown by their ids.
+    /// A list of the older half of the machines; the others are unknown by their ids.
     CutList,
     /// 401 for every call that needs a credential.
     CredentialRefused,
@@ -42,7 +42,7 @@ impl Front {
         }
     }
 
-    /// By how much what this kind of call reads lags behind.
+    /// The lag of reads by this kind of call.
     pub(crate) fn lag(self, operation: Operation) -> TimeDelta {
         match self {
             Self::LateReads { seconds }

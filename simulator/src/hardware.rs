@@ -1,5 +1,5 @@
-//! What a pretend node says it is made of: the file that `SIMULATED_NODE` names. The reference
-//! device of the verifier reads it; nothing here touches real hardware.
+//! The hardware of a pretend node: the file that `SIMULATED_NODE` names. The verifier's reference device
+//! reads it; nothing here touches real hardware.
 
 use serde::Serialize;
 
@@ -7,11 +7,11 @@ use crate::FaultKind;
 use crate::machine::Host;
 use crate::market::Row;
 
-/// The words of a driver that does not exist.
+/// The version of a driver that does not exist.
 const DRIVER: &str = "570.000.00-simulated";
-/// The number of the node to which a node with a slow link has it.
+/// The node to which a node with a slow link has that link.
 const SLOW_LINK_TO: u32 = 1;
-/// How much of the memory bandwidth is left on a node with slow memory.
+/// The share of the memory bandwidth that is left on a node with slow memory.
 const SLOW_MEMORY: f64 = 0.4;
 
 /// One node as its reference device presents it.
@@ -36,7 +36,7 @@ pub(crate) struct Hardware {
 }
 
 impl Hardware {
-    /// The node of this number, which knows itself by this address.
+    /// The node with this number, which has this address as its own.
     pub(crate) fn of(
         row: &Row,
         (node_index, known_as): (usize, &str),
@@ -85,7 +85,7 @@ impl Hardware {
         self
     }
 
-    /// What it calls itself.
+    /// Its host name.
     pub(crate) fn host_name(&self) -> String {
         format!("node-{}", self.host.replace('.', "-"))
     }
@@ -98,7 +98,7 @@ impl Hardware {
     }
 }
 
-/// One adapter beside each GPU, where nodes are joined by `InfiniBand`.
+/// One adapter beside each GPU, where `InfiniBand` connects the nodes.
 fn nics(internode: &str, gpus: u32) -> Vec<String> {
     let adapters = if internode.starts_with("infiniband") {
         gpus

@@ -1,9 +1,9 @@
-//! What `lambda` answers, by the published specification of its API, version 1.10.0.
+//! The answers of `lambda`, by the published specification of its API, version 1.10.0.
 //!
-//! Where that leaves something open, this is the choice: a launch that was accepted and fails
-//! turns `unhealthy`; a machine that was terminated is listed as `terminating` for a while, then
-//! only found by its id as `terminated`; 429 has a code of its own; a key pair is not generated,
-//! so `public_key` must be given. The bodies are in [`wire`], the keys in [`keys`].
+//! Our choices where that leaves something open: a launch that was accepted and fails becomes `unhealthy`; a
+//! machine that was terminated is listed as `terminating` for a while, then only found by its id as
+//! `terminated`; 429 has a code of its own; no key pair is generated, so `public_key` must be given. The
+//! bodies are in [`wire`], the keys in [`keys`].
 
 mod keys;
 mod wire;
@@ -64,7 +64,7 @@ async fn instance_types(request: HttpRequest, state: Data<State>) -> HttpRespons
     .await
 }
 
-/// Every instance type, by its name; sold out is a type without regions.
+/// Every instance type, by its name; a sold-out type has no regions.
 fn catalog(call: &Call<'_>) -> Value {
     let mut types = Map::new();
     if call.fault == Some(FaultKind::EmptyCatalog) {

@@ -1,19 +1,19 @@
-//! The market in a box: HTTP servers on loopback that speak the wire formats of real providers,
-//! make pretend machines, bill for them, and break on command.
+//! The market in a box: HTTP servers on loopback that speak the wire formats of real providers, create
+//! pretend machines, bill for them, and fail on command.
 //!
-//! Three providers are played: `lambda` (virtual machines, a launch makes one), `runpod`
-//! (containers, a pod is one) and `voltagepark` (bare metal, a rental of n nodes over Ethernet or
-//! InfiniBand). What is sold, where and at which list price comes from a market file ([`Market`]).
-//! Machines come up and go away by the caller's [`Clock`] alone. A machine that has come up runs the start-up script of its order on
-//! each of its nodes, as a child process whose environment names the node's pretend hardware;
-//! only for machines launched with the credential made up at start.
+//! Three providers are simulated: `lambda` (virtual machines, a launch creates one), `runpod` (containers, a
+//! pod is one) and `voltagepark` (bare metal, a rental of n nodes over Ethernet or InfiniBand). The offers,
+//! their places and list prices come from a market file ([`Market`]). Machines come up and go away by the
+//! caller's [`Clock`] alone. A machine that has come up runs the start-up script of its order on each of its
+//! nodes, as a child process whose environment names the node's pretend hardware. This applies only to
+//! machines launched with the credential generated at start.
 //!
-//! What does not live here: any type of the broker. The simulator is the other side, so that an
-//! adapter is tested against a wire format and a ledger against a bill that were written apart.
+//! It uses no type of the broker. The simulator is the other side, so an adapter is tested against a wire
+//! format, and a ledger against a bill, that were written independently.
 //!
-//! To read it: `market` (what is sold) → `world` (what changes) → `machine` (its life) →
-//! `exchange` (one call and its fault) → `lambda`, `runpod`, `voltagepark` (the dialects) → `node`
-//! (child processes) → `ssh` (how they are reached) → `bill`.
+//! To read it: `market` (the offers) → `world` (all that changes) → `machine` (its life) → `exchange` (one
+//! call and its fault) → `lambda`, `runpod`, `voltagepark` (the dialects) → `node` (child processes) → `ssh`
+//! (how they are reached) → `bill`.
 
 #![forbid(unsafe_code)]
 

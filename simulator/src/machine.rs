@@ -1,6 +1,6 @@
-//! A machine that was made. Its phase follows from the clock alone: nothing moves it but time
-//! and the call that ends it. How a phase is worded on the wire is in [`crate::lambda`],
-//! [`crate::runpod`] and [`crate::voltagepark`].
+//! A machine that was created. Its phase follows from the clock alone: only time changes it, and the call
+//! that ends it. The wording of a phase on the wire is in [`crate::lambda`], [`crate::runpod`] and
+//! [`crate::voltagepark`].
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rust_decimal::Decimal;
@@ -12,30 +12,30 @@ use crate::hardware::Hardware;
 use crate::market::Row;
 use crate::{FaultKind, Provider};
 
-/// Where a machine is in its life.
+/// The phase of a machine's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Made and billed, not reachable yet.
+    /// Created and billed, not reachable yet.
     Booting,
     /// Up.
     Running,
     /// Never came up; billed all the same.
     Failed,
-    /// The end was accepted, so the bill has stopped; still listed.
+    /// The end was accepted, so the bill has stopped; it is still listed.
     Ending,
     /// No longer there.
     Gone,
 }
 
-/// A machine as the simulator itself knows it, beside what the wire formats say.
+/// A machine as the simulator itself knows it, beside the wire formats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Machine {
-    /// Whose it is.
+    /// The provider.
     pub provider: Provider,
     /// The provider's id.
     pub id: String,
-    /// The name given at launch, by which a lost answer is found again.
+    /// The name given at launch, by which a caller finds the machine after a lost answer.
     pub name: String,
     /// The SKU as [`crate::Row::key`] writes it.
     pub sku: String,
@@ -45,17 +45,17 @@ pub struct Machine {
     pub nodes: u32,
     /// GPUs sold with each node.
     pub gpus_per_node: u32,
-    /// Where it is in its life.
+    /// The phase of its life.
     pub phase: Phase,
-    /// When it was made, which is when the bill starts.
+    /// When it was created, which is when the bill starts.
     pub started_at: DateTime<Utc>,
     /// When its end was accepted, which is when the bill stops.
     pub ended_at: Option<DateTime<Utc>>,
-    /// Launched by someone else with the same account: no script of it is ever run.
+    /// Launched by someone else with the same account: no script of it ever runs.
     pub foreign: bool,
 }
 
-/// A launch that was carried out, whether or not the answer arrived.
+/// A launch that was carried out, even if the answer was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Launch {
     /// The provider's id.
@@ -66,13 +66,13 @@ pub struct Launch {
     pub at: DateTime<Utc>,
     /// The SKU as [`crate::Row::key`] writes it.
     pub sku: String,
-    /// Nodes that were made.
+    /// Nodes that were created.
     pub nodes: u32,
     /// Launched by someone else with the same account.
     pub foreign: bool,
 }
 
-/// What is asked for at a launch, after the wire format.
+/// The contents of a launch, parsed from the wire format.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Order {
     pub(crate) sku: String,
@@ -81,12 +81,12 @@ pub(crate) struct Order {
     pub(crate) name: String,
     pub(crate) hostname: Option<String>,
     pub(crate) ssh_key_names: Vec<String>,
-    /// The public keys that are let in.
+    /// The public keys that get access.
     pub(crate) authorized_keys: Vec<String>,
-    /// As ordered, given back unread.
+    /// As ordered, returned unread.
     pub(crate) tags: Option<Value>,
     pub(crate) user_data: Option<String>,
-    /// What is bid for one GPU and hour, in place of the list price.
+    /// The bid for one GPU and hour, in place of the list price.
     pub(crate) bid_usd_hour: Option<Decimal>,
     pub(crate) foreign: bool,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Order {
 pub(crate) struct Record {
     pub(crate) provider: Provider,
     pub(crate) id: String,
-    /// What was sold, at the price of the launch.
+    /// The row that was sold, at the price of the launch.
     pub(crate) row: Row,
     pub(crate) order: Order,
     pub(crate) created_at: DateTime<Utc>,
@@ -121,7 +121,7 @@ pub(crate) struct Host {
 
 impl Record {
     pub(crate) fn phase(&self, now: DateTime<Utc>) -> Phase {
-        // Who reads the past sees nothing of what came after it.
+        // A read of the past sees nothing that came later.
         match self.ended_at.filter(|ended_at| *ended_at <= now) {
             Some(ended_at) if now < ended_at + self.ending => Phase::Ending,
             Some(_) => Phase::Gone,
@@ -167,14 +167,14 @@ impl Record {
         }
     }
 
-    /// The script that the nodes run, if they run one at all.
+    /// The script that the nodes run, if any.
     pub(crate) fn script(&self) -> Option<String> {
         let silent = self.order.foreign || self.flaw == Some(FaultKind::NeverCallsHome);
         let user_data = self.order.user_data.as_deref().filter(|_| !silent)?;
         script_in(user_data)
     }
 
-    /// Who logs in by SSH: as the images of the provider have it.
+    /// The SSH user of the provider's images.
     pub(crate) const fn ssh_user(&self) -> &'static str {
         match self.provider {
             Provider::Runpod => "root",
@@ -182,7 +182,7 @@ impl Record {
         }
     }
 
-    /// What each node is made of, in order.
+    /// The hardware of each node, in order.
     pub(crate) fn hardware(&self) -> Vec<Hardware> {
         let last = self.hosts.len().saturating_sub(1);
         self.hosts
@@ -190,7 +190,7 @@ impl Record {
             .enumerate()
             .map(|(index, host)| {
                 let flaw = self.flaw.as_ref().filter(|_| index == last);
-                // A container does not know by which address it is reached.
+                // A container does not know the address that it is reached at.
                 let known_as = match self.provider {
                     Provider::Runpod => &host.private_ip,
                     Provider::Lambda | Provider::Voltagepark => &host.public_ip,

@@ -1,6 +1,6 @@
-//! The market file: what is sold where, at which list price, how many are free, and what
-//! hardware a node of it has. The bundled one is `data/market.csv`, written by hand, each row
-//! with its source. What changes while the simulator runs is in `world`.
+//! The market file: the offers, their places and list prices, how many are free, and the hardware of a node.
+//! The bundled one is `data/market.csv`, written by hand, each row with its source. State that changes while
+//! the simulator runs is in `world`.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ const BUNDLED: &str = include_str!("../data/market.csv");
 /// The place of everything on the community cloud of runpod.
 pub(crate) const COMMUNITY: &str = "community";
 
-/// Per what a price is published.
+/// The basis of a published price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceBasis {
@@ -49,7 +49,7 @@ impl Network {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// Who sells it.
+    /// The provider that sells it.
     pub provider: Provider,
     /// The provider's own name: the instance type, or the GPU model.
     pub sku: String,
@@ -65,7 +65,7 @@ pub struct Row {
     pub gpu_label: String,
     /// GPUs of one node.
     pub gpus: u32,
-    /// What the driver reports for one GPU.
+    /// The memory that the driver reports for one GPU.
     pub gpu_memory_mib: u32,
     /// May be empty.
     pub cpu_model: String,
@@ -77,9 +77,9 @@ pub struct Row {
     pub storage_gib: u32,
     /// The list price.
     pub price_usd_hour: Decimal,
-    /// What the list price is for.
+    /// The basis of the list price.
     pub per: PriceBasis,
-    /// Nodes that can be had now.
+    /// Nodes that are available now.
     pub free_nodes: u32,
     /// The broker's word for the network between the nodes of one rental.
     pub internode: String,
@@ -90,9 +90,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The name by which commands and faults mean this row: the SKU, with `-ethernet` or
-    /// `-infiniband` after it where the network is chosen at launch, and with the count before it
-    /// (`8x NVIDIA H200`) where that is chosen.
+    /// The name of this row in commands and faults: the SKU, with `-ethernet` or `-infiniband` after it where
+    /// the network is chosen at launch, and with the count before it (`8x NVIDIA H200`) where that is chosen.
     #[must_use]
     pub fn key(&self) -> String {
         match self.network {
@@ -102,19 +101,19 @@ impl Row {
         }
     }
 
-    /// Whether a new price of the row of this key is this row's price too: runpod publishes one
-    /// price a GPU of a type, whatever the count.
+    /// Whether a new price of the row with this key is also this row's price: runpod publishes one price per
+    /// GPU of a type, for every count.
     pub(crate) fn is_priced_with(&self, key: &str) -> bool {
         let of_type = |key: &str| key.split_once("x ").is_some_and(|(_, sku)| sku == self.sku);
         self.key() == key || (self.provider == Provider::Runpod && of_type(key))
     }
 
-    /// Whether the row is sold on other people's machines, at no place of its own.
+    /// Whether the row is sold on machines of other people, at no place of its own.
     pub(crate) fn is_community(&self) -> bool {
         self.provider == Provider::Runpod && self.place == COMMUNITY
     }
 
-    /// The list price of so many whole nodes for an hour.
+    /// The list price of this many whole nodes for an hour.
     pub(crate) fn price_of(&self, nodes: u32) -> Decimal {
         let units = match self.per {
             PriceBasis::Node => nodes,
@@ -124,7 +123,7 @@ impl Row {
     }
 }
 
-/// What is sold, where and at what price, when the simulator starts.
+/// The offers, their places and prices, when the simulator starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Market {
     rows: Vec<Row>,
@@ -176,7 +175,7 @@ impl Market {
     }
 }
 
-/// Whether the provider's wire format can say this price.
+/// Whether the provider's wire format can express this price.
 pub(crate) fn publishable(provider: Provider, price: Decimal) -> Result<(), &'static str> {
     if price <= Decimal::ZERO {
         return Err("a price is above zero");
@@ -212,8 +211,8 @@ fn check(row: &Row) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A SKU is one thing: a second row at the same place, or another price or shape of the same SKU
-/// elsewhere, cannot be told apart on the wire.
+/// A SKU is one thing. A second row at the same place, or another price or shape of the same SKU elsewhere,
+/// would look the same on the wire.
 fn agree(rows: &[Row]) -> Result<(), SimulatorError> {
     let mut first: HashMap<(Provider, String, bool), &Row> = HashMap::new();
     let mut places = std::collections::HashSet::new();

@@ -1,11 +1,12 @@
 //! Pretend nodes: each runs the start-up script of its order as a child process, with a clean
 //! environment, in a directory of its own, in a process group of its own, under a deadline.
 //!
-//! Over SSH a node runs what comes with the key that carries the mark of its order, in the same way.
+//! A node also runs the commands of an SSH session with the key that carries the mark of its order, in the
+//! same way.
 //!
-//! Only process groups that `process` started are ever signalled, and only while their leader
-//! has not been waited for, so that its number cannot have passed to anyone else. What a script
-//! leaves behind in its group ends with it: a script waits for what it starts.
+//! Only process groups that `process` started are ever signalled, and only before their leader has been
+//! waited for, so that its number cannot have passed to another process. Processes that a script leaves
+//! behind in its group end with it, so a script waits for those that it starts.
 
 mod home;
 mod process;
@@ -45,7 +46,7 @@ const DROP_GRACE: Duration = Duration::from_secs(5);
 pub enum NodeEnd {
     /// By itself, with this status.
     Exited(i32),
-    /// By a signal that did not come from here.
+    /// By a signal from elsewhere.
     Signalled(i32),
     /// Killed: it ran past its deadline.
     DeadlinePassed,
@@ -55,7 +56,7 @@ pub enum NodeEnd {
     NotStarted(String),
 }
 
-/// What a node's script said and how it ended.
+/// The output of a node's script and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeOutput {
     /// The end of its standard output.
@@ -68,7 +69,7 @@ pub struct NodeOutput {
 
 type Key = (String, usize);
 
-/// What a node has written, up to a bound.
+/// A node's output, up to a bound.
 type Kept = Arc<Mutex<Vec<u8>>>;
 
 #[derive(Default)]
@@ -86,7 +87,7 @@ struct Node {
 }
 
 impl Node {
-    /// Ends what runs on it and lets nothing more start.
+    /// Ends everything that runs on it and lets nothing more start.
     fn stop(&mut self) {
         self.stopped = true;
         self.ssh = None;
@@ -115,7 +116,7 @@ impl Shared {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills a process of a node unless it has been waited for; says whether it did.
+    /// Kills a process of a node unless it has been waited for; returns whether it did.
     fn kill_running(&self, key: &Key, leader: Pid) -> bool {
         let pool = self.pool();
         let node = pool.nodes.get(key);
@@ -126,7 +127,7 @@ impl Shared {
         is_ours
     }
 
-    /// Where the output and the errors of a node are kept.
+    /// The buffers for the output and the errors of a node.
     fn kept_output(&self, key: &Key) -> (Kept, Kept) {
         let pool = self.pool();
         let kept = |node: &Node| (Arc::clone(&node.stdout), Arc::clone(&node.stderr));
@@ -134,7 +135,7 @@ impl Shared {
     }
 }
 
-/// All nodes that run or ran.
+/// All nodes, running or ended.
 pub(crate) struct Nodes {
     shared: Arc<Shared>,
     runtime: Handle,
@@ -142,7 +143,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Must be called within a Tokio runtime, on which the nodes are then looked after.
+    /// Must be called within a Tokio runtime, which then runs the tasks of the nodes.
     pub(crate) fn try_new(deadline: Duration, at_once: u32) -> Result<Self, SimulatorError> {
         let workspace = Workspace::make().map_err(SimulatorError::Workspace)?;
         let shared = Shared {
@@ -171,8 +172,8 @@ impl Nodes {
 
     /// Starts the scripts of a machine's nodes, or queues them when enough nodes are running.
     ///
-    /// They start together, for they may wait for each other: of a machine with more nodes than
-    /// run at once, all run, and nothing else does.
+    /// They start together, because they may wait for each other. The nodes of a machine that exceeds the
+    /// limit all run, and nothing else does.
     pub(crate) fn start(&self, record: &Record) {
         let Some(script) = record.script() else {
             return;
@@ -215,7 +216,7 @@ impl Nodes {
         });
     }
 
-    /// Makes a node with a home, in which stand the keys that it lets in and what it is made of.
+    /// Creates a node with a home, which holds the keys with access and the hardware description.
     fn make(&self, record: &Record, key: &Key, hardware: Hardware) -> io::Result<Node> {
         let folder = {
             let pool = self.shared.pool();
@@ -237,7 +238,7 @@ impl Nodes {
         })
     }
 
-    /// Starts the SSH server of a node; without one it runs all the same.
+    /// Starts the SSH server of a node; if that fails the node runs without one.
     fn open_ssh(
         &self,
         record: &Record,
@@ -261,7 +262,7 @@ impl Nodes {
         }
     }
 
-    /// Does something to the SSH servers of a machine's nodes; says whether it has any.
+    /// Applies `act` to the SSH servers of a machine's nodes; returns whether it has any.
     pub(crate) fn on_ssh(&self, id: &str, act: impl FnMut(&mut SshServer)) -> bool {
         let mut pool = self.shared.pool();
         let nodes = pool.nodes.iter_mut();
@@ -270,7 +271,7 @@ impl Nodes {
         servers.map(act).count() > 0
     }
 
-    /// Kills what a machine's nodes run and keeps its queued nodes from starting.
+    /// Kills the processes of a machine's nodes and keeps its queued nodes from starting.
     pub(crate) fn stop_machine(&self, id: &str) {
         let mut pool = self.shared.pool();
         for (_, node) in pool
@@ -302,7 +303,7 @@ impl Nodes {
         node.home.clone()
     }
 
-    /// Waits until no node is queued or running, but those that wait for nodes of other machines.
+    /// Waits until no node is queued or running, except those that wait for nodes of other machines.
     pub(crate) async fn idle(&self) {
         let mut busy = self.shared.busy.subscribe();
         // The sender lives in `shared`, so waiting cannot fail.
@@ -332,7 +333,7 @@ impl Drop for Nodes {
     }
 }
 
-/// Counts one node as busy, from its making to its end, but while it waits for nodes of other machines.
+/// Counts one node as busy, from its creation to its end, except while it waits for nodes of other machines.
 struct Busy {
     shared: Arc<Shared>,
     counted: Mutex<bool>,
@@ -357,9 +358,9 @@ impl Busy {
         *counted = busy;
     }
 
-    /// What the node wrote last of when it waits, and when no more.
+    /// Updates the count from the node's last line about waiting: it began, or it ended.
     fn hears(&self, written: &[u8]) {
-        // What follows the last end of a line is none yet.
+        // The text after the last line end is no line yet.
         let lines = written.rsplit(|byte| *byte == b'\n').skip(1);
         let mut words = lines.filter_map(|line| match line {
             line if line == GATHERS.as_bytes() => Some(false),
@@ -378,7 +379,7 @@ impl Drop for Busy {
     }
 }
 
-/// Runs one node and keeps how it ended.
+/// Runs one node and records how it ended.
 async fn on_its_own(shared: Arc<Shared>, key: Key, script: String, busy: Arc<Busy>) {
     let end = run(&shared, &key, &script, busy).await;
     if let NodeEnd::NotStarted(why) = &end {

@@ -1,4 +1,4 @@
-//! Which providers are played, and what can be asked of each.
+//! The simulated providers, and the operations of each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::SimulatorError;
 
-/// A provider that the simulator plays.
+/// A simulated provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
@@ -20,7 +20,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// Every provider played.
+    /// Every simulated provider.
     pub const ALL: [Self; 3] = [Self::Lambda, Self::Runpod, Self::Voltagepark];
 
     /// The provider's id as the broker writes it.
@@ -59,7 +59,7 @@ pub enum Operation {
     Catalog,
     /// The list of places, where there is one apart from the prices: `GET /regions`.
     Places,
-    /// Making a machine.
+    /// Creating a machine.
     Launch,
     /// The list of machines.
     List,
@@ -67,6 +67,6 @@ pub enum Operation {
     Read,
     /// Ending a machine.
     Release,
-    /// Anything about SSH keys.
+    /// All calls about SSH keys.
     Keys,
 }

@@ -1,11 +1,10 @@
-//! What `runpod` answers: REST v2 for pods by its published specification (2.0.0), and the two
-//! things that only its GraphQL has, the listing of prices and stock and the bid for a spot pod.
+//! The answers of `runpod`: REST v2 for pods by its published specification (2.0.0), and the two things that
+//! only its GraphQL has, the listing of prices and stock and the bid for a spot pod.
 //!
-//! Where those leave something open, this is the choice: the listing answers strangers; a pod
-//! that was deleted is gone at once (204, then 404); no capacity is a 400 with words; the floor
-//! of a bid is half the list price; a pod publishes its SSH port under one fixed number. A pod
-//! runs its start command with the environment of its order. The bodies are in [`wire`], the
-//! answers to queries in [`graphql`].
+//! Our choices where those leave something open: the listing needs no credential; a pod that was deleted is
+//! gone at once (204, then 404); no capacity is a 400 with words; the lowest accepted bid is half the list
+//! price; a pod publishes its SSH port under one fixed number. A pod runs its start command with the
+//! environment of its order. The bodies are in [`wire`], the answers to queries in [`graphql`].
 
 mod graphql;
 mod wire;
@@ -36,7 +35,7 @@ const GRAPHQL: Dialect = Dialect {
     ..REST
 };
 
-/// The words of the service when nothing is free.
+/// The service's message when nothing is free.
 const SOLD_OUT: &str = "There are no longer any instances available with the requested \
                         specifications. Please refresh and try again.";
 
@@ -159,8 +158,8 @@ async fn query(request: HttpRequest, state: Data<State>, body: Bytes) -> HttpRes
     .await
 }
 
-/// Makes a pod at the first of these places that has room, wherever there is room when none is
-/// named, and shows it.
+/// Creates a pod at the first of these places that has room, or at any place with room when none is named,
+/// and returns it.
 fn launch(
     call: &mut Call<'_>,
     places: &[String],

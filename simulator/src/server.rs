@@ -15,7 +15,7 @@ use crate::state::State;
 /// A start-up script may be a mebibyte before JSON escapes it.
 const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// One server that is up.
+/// One running server.
 pub(crate) struct Listener {
     pub(crate) origin: String,
     handle: ServerHandle,
@@ -56,7 +56,7 @@ impl Listener {
     }
 }
 
-/// A second handle on the connection, by which it can be closed without an answer.
+/// A second handle on the connection, which can close it without an answer.
 struct Connection(TcpStream);
 
 fn keep_hold(stream: &dyn Any, extensions: &mut Extensions) {
@@ -68,7 +68,7 @@ fn keep_hold(stream: &dyn Any, extensions: &mut Extensions) {
     }
 }
 
-/// Closes the connection of a request: whatever is answered afterwards is not sent.
+/// Closes the connection of a request, so that no later answer is sent.
 pub(crate) fn cut(request: &HttpRequest) {
     if let Some(connection) = request.conn_data::<Connection>() {
         // An error means that the other side was faster.

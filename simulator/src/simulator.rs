@@ -1,4 +1,4 @@
-//! Starting, turning, breaking, inspecting and stopping the simulator.
+//! Starts, drives, breaks, inspects and stops the simulator.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,15 +28,15 @@ pub enum NodeRunner {
     Off,
 }
 
-/// How a simulator is set up.
+/// The configuration of a simulator.
 pub struct Config {
-    /// What every state and every bill follows.
+    /// The clock of every state and every bill.
     pub clock: Arc<dyn Clock>,
-    /// Ids and addresses follow from it; credentials do not.
+    /// Ids and addresses are derived from it; credentials are not.
     pub seed: u64,
     /// Whether start-up scripts are run.
     pub node_runner: NodeRunner,
-    /// What is sold at the start.
+    /// The offers at the start.
     pub market: Market,
     /// From launch to `active`, by the clock.
     pub lambda_boot_seconds: u32,
@@ -44,10 +44,10 @@ pub struct Config {
     pub runpod_boot_seconds: u32,
     /// From launch to `Running`, by the clock.
     pub voltagepark_boot_seconds: u32,
-    /// How long a machine that was ended is still listed as `terminating`, by the clock.
+    /// How long an ended machine is still listed as `terminating`, by the clock.
     pub lambda_terminating_seconds: u32,
-    /// The least time between two launches at lambda, by the clock; the second one is answered
-    /// 429 without `Retry-After`. The real one has 12; absent, there is no limit.
+    /// The least time between two launches at lambda, by the clock; the second one gets 429 without
+    /// `Retry-After`. The real one has 12; absent, there is no limit.
     pub lambda_launch_spacing_seconds: Option<u32>,
     /// How long a node's script may run, in real time.
     pub node_deadline: Duration,
@@ -57,7 +57,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The bundled market, nodes that run, boots of 5, 2 and 15 minutes, no limit on launches.
+    /// The bundled market, nodes that run, boot times of 5, 2 and 15 minutes, no limit on launches.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Config {
     }
 }
 
-/// The market in a box, up and listening on loopback. Dropping it ends every node it runs.
+/// The running market in a box, listening on loopback. Dropping it ends every node that it runs.
 pub struct Simulator {
     state: Arc<State>,
     lambda: Listener,
@@ -135,44 +135,43 @@ impl Simulator {
         self.control.origin.clone()
     }
 
-    /// The bearer token of a provider's account, made up at start. Only machines launched with
-    /// it run scripts.
+    /// The bearer token of a provider's account, generated at start. Only machines launched with it run
+    /// scripts.
     #[must_use]
     pub fn credential(&self, provider: Provider) -> String {
         self.state.credential(provider)
     }
 
-    /// The bearer token of the control plane, made up at start.
+    /// The bearer token of the control plane, generated at start.
     #[must_use]
     pub fn control_credential(&self) -> String {
         self.state.control_credential()
     }
 
-    /// Lets another bearer token use the same account, as a colleague's would. What it launches
-    /// is foreign: no script of it is run.
+    /// Lets another bearer token use the same account, as a colleague's would. Its launches are foreign: none
+    /// of their scripts run.
     pub fn admit_foreign_credential(&self, provider: Provider, token: impl Into<String>) {
         self.state.admit(provider, token.into());
     }
 
-    /// Makes something break when it is next called.
+    /// Queues a fault for the next call that it fits.
     ///
     /// Errors: [`SimulatorError::FaultDoesNotFit`], [`SimulatorError::Price`].
     pub fn break_next(&self, fault: Fault) -> Result<(), SimulatorError> {
         self.state.world().faults.add(fault)
     }
 
-    /// Drops the faults of a provider that no call has met yet.
+    /// Drops the pending faults of a provider.
     pub fn drop_waiting_faults(&self, provider: Provider) {
         self.state.world().faults.drop_waiting(provider);
     }
 
-    /// Lets something answer in the place of a provider, or nothing any more.
+    /// Puts something in front of a provider that answers in its place, or removes it.
     pub fn put_front(&self, provider: Provider, front: Option<Front>) {
         self.state.world().put_front(provider, front);
     }
 
-    /// Puts a machine into the account that someone else launched: listed, billed, never ours.
-    /// Returns its id.
+    /// Adds a machine to the account that someone else launched: listed, billed, never ours. Returns its id.
     ///
     /// Errors: [`SimulatorError::NotSold`], [`SimulatorError::NoCapacity`].
     pub fn add_foreign_machine(
@@ -233,7 +232,7 @@ impl Simulator {
             .collect()
     }
 
-    /// Every launch that was ever carried out, whether or not its answer arrived.
+    /// Every launch that was carried out, even if its answer was lost.
     #[must_use]
     pub fn launches(&self, provider: Provider) -> Vec<Launch> {
         self.state
@@ -243,7 +242,7 @@ impl Simulator {
             .collect()
     }
 
-    /// What a provider bills up to now.
+    /// A provider's bill up to now.
     #[must_use]
     pub fn bill(&self, provider: Provider) -> Bill {
         Bill::of(
@@ -253,9 +252,8 @@ impl Simulator {
         )
     }
 
-    /// Changes a list price everywhere, per what the market file has it: a node at lambda, a GPU
-    /// at runpod (for every count of the type) and voltagepark. Machines already launched keep
-    /// theirs.
+    /// Changes a list price everywhere, in the basis of the market file: a node at lambda, a GPU at runpod
+    /// (for every count of the type) and voltagepark. Machines already launched keep theirs.
     ///
     /// Errors: [`SimulatorError::Price`], [`SimulatorError::NotSold`].
     pub fn set_price(
@@ -302,26 +300,26 @@ impl Simulator {
         self.state.world().calls.clone()
     }
 
-    /// What a node's script said and how it ended; none if it never became due.
+    /// The output of a node's script and how it ended; none if it never became due.
     #[must_use]
     pub fn node_output(&self, machine_id: &str, node_index: usize) -> Option<NodeOutput> {
         self.state.nodes.output(machine_id, node_index)
     }
 
-    /// Where the home of a node is; it stays when its machine has ended.
+    /// The home of a node; it stays when its machine has ended.
     #[must_use]
     pub fn node_home(&self, machine_id: &str, node_index: usize) -> Option<PathBuf> {
         self.state.nodes.home(machine_id, node_index)
     }
 
-    /// The port at which nodes answer SSH: real ones mostly do at 22, which a simulator may not
-    /// take. It is on the wire, at lambda and voltagepark in a field that the real ones do not have.
+    /// The SSH port of the nodes. Real nodes mostly use 22, which a simulator cannot open. It is on the wire,
+    /// at lambda and voltagepark in a field that the real ones do not have.
     #[must_use]
     pub fn ssh_port(&self) -> u16 {
         self.state.nodes.ssh_port()
     }
 
-    /// Takes a machine off the network: its nodes run on and are billed, and hang up on everybody.
+    /// Takes a machine off the network: its nodes keep running and are billed, and hang up on every client.
     ///
     /// Errors: [`SimulatorError::NoSuchMachine`].
     pub fn drop_off_network(&self, machine_id: &str) -> Result<(), SimulatorError> {
@@ -335,7 +333,7 @@ impl Simulator {
         self.on_ssh(machine_id, |server| server.set_open(true))
     }
 
-    /// Gives a machine's nodes other host keys, as one that was set up anew, or an impostor, has.
+    /// Gives a machine's nodes other host keys, as a reinstalled machine or an impostor has.
     ///
     /// Errors: [`SimulatorError::NoSuchMachine`].
     pub fn change_host_keys(&self, machine_id: &str) -> Result<(), SimulatorError> {
@@ -384,7 +382,7 @@ impl Drop for Simulator {
         self.state.nodes.close();
         self.state.let_go.notify_waiters();
         for listener in [&self.lambda, &self.runpod, &self.voltagepark, &self.control] {
-            // The order to stop is sent at once; only its completion would have to be awaited.
+            // The stop is requested at once; only its completion would have to be awaited.
             drop(listener.close());
         }
     }

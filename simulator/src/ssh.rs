@@ -1,13 +1,13 @@
-//! The SSH servers of pretend nodes: each with a host key of its own, letting in the public keys
-//! in the home of its node and nothing else, answering a handful of commands.
+//! The SSH servers of pretend nodes: each has a host key of its own, accepts only the public keys in the home
+//! of its node, and answers a handful of commands.
 //!
-//! One key gets a shell: the one that carries the mark of the node's order as its comment. Whoever
-//! placed the order had its start-up script run here just so. A tenant's key never does: it stands
-//! beside that mark without knowing it, and a shell of a pretend node is one of this machine.
+//! One key gets a shell: the one with the mark of the node's order as its comment. The client that placed the
+//! order already had its start-up script run here in the same way. A tenant's key never gets one: it is
+//! listed beside that mark without knowing it, and a shell of a pretend node is a shell of this machine.
 //!
-//! Each node has a loopback address of its own, and all of a simulator share one port: real nodes
-//! answer at port 22, which a simulator may not take. That port is bound on `127.0.0.1` for as long
-//! as the simulator lives, so that two simulators never share it.
+//! Each node has a loopback address of its own, and all of a simulator share one port: real nodes use port
+//! 22, which a simulator cannot open. That port is bound on `127.0.0.1` for as long as the simulator lives,
+//! so that two simulators never share it.
 
 mod session;
 
@@ -34,10 +34,10 @@ use crate::SimulatorError;
 use crate::hardware::Hardware;
 use crate::node::Shell;
 
-/// How long a connection may lie idle, in real time.
+/// How long a connection may be idle, in real time.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The port that all nodes of a simulator answer at.
+/// The port of all nodes of a simulator.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
@@ -62,26 +62,26 @@ impl Port {
     }
 }
 
-/// Who is let in where, and who gets a shell there.
+/// The keys with access to a node, and the one with a shell.
 pub(crate) struct Door {
-    /// Under this name.
+    /// The user name.
     pub(crate) user: String,
-    /// The file of the public keys that are let in.
+    /// The file of the public keys with access.
     pub(crate) keys: PathBuf,
     /// The comment of the key that gets a shell.
     pub(crate) mark: String,
-    /// What runs its commands.
+    /// Runs its commands.
     pub(crate) shell: Shell,
 }
 
-/// What is answered to those without a shell.
+/// The answers to clients without a shell.
 #[derive(Debug)]
 struct Manner {
     host_name: String,
     gpu_list: String,
 }
 
-/// Whether whoever comes is let as far as the host key, and which key that is.
+/// Whether clients get as far as the host key, and that key.
 #[derive(Debug, Clone)]
 struct Threshold {
     is_open: bool,
@@ -90,7 +90,7 @@ struct Threshold {
 
 impl Threshold {
     fn with_new_key() -> (Self, PublicKey) {
-        // Whatever the seed of the simulator: a key that follows from it would be everybody's.
+        // Independent of the simulator's seed: everybody could derive a key from the seed.
         let seed: [u8; 32] = rand::rng().random();
         let host_key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));
         let public_key = host_key.public_key().clone();
@@ -119,9 +119,9 @@ pub(crate) struct SshServer {
 }
 
 impl SshServer {
-    /// Listens at this address for a node. Keys that cannot be read let nobody in.
+    /// Listens at this address for a node. Unreadable keys give nobody access.
     ///
-    /// Errors: an address that is not loopback, or cannot be had.
+    /// Errors: an address that is not loopback, or is not available.
     pub(crate) fn listen(
         (host, port): (&str, u16),
         door: Door,
@@ -157,13 +157,13 @@ impl SshServer {
         line.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
 
-    /// Hangs up on whoever is there and on whoever comes, or lets them come again.
+    /// Hangs up on present and new clients, or accepts them again.
     pub(crate) fn set_open(&mut self, is_open: bool) {
         self.threshold
             .send_modify(|threshold| threshold.is_open = is_open);
     }
 
-    /// Takes another host key, as a machine that was made anew does.
+    /// Replaces the host key, as a reinstalled machine does.
     pub(crate) fn change_host_key(&mut self) {
         let (threshold, public_key) = Threshold::with_new_key();
         self.public_key = public_key;
@@ -214,13 +214,13 @@ async fn serve(stream: TcpStream, config: Arc<Config>, house: Arc<(Door, Manner)
         let (stream, _cut) = cut_on_drop(stream)?;
         run_stream(config, stream, Session::of(house)).await?.await
     };
-    // Whoever only looks at the host key hangs up in the middle.
+    // A client that only reads the host key hangs up in the middle.
     if let Err(error) = ended.await {
         debug!(%error, "An SSH connection to a pretend node ended early");
     }
 }
 
-/// A connection, and what cuts it when it is dropped: the library goes on with a session by itself.
+/// A connection, and a guard that cuts it when dropped: the library continues a session by itself.
 fn cut_on_drop(stream: TcpStream) -> io::Result<(TcpStream, Cut)> {
     let stream = stream.into_std()?;
     let cut = Cut(stream.try_clone()?);

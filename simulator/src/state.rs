@@ -1,4 +1,4 @@
-//! What the servers and the [`crate::Simulator`] share.
+//! State that the servers and the [`crate::Simulator`] share.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -15,7 +15,7 @@ pub(crate) struct State {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) nodes: Nodes,
     pub(crate) node_runner: NodeRunner,
-    /// Wakes every call that hangs.
+    /// Wakes every hanging call.
     pub(crate) let_go: Notify,
     world: Mutex<World>,
     credentials: Mutex<Credentials>,
@@ -30,12 +30,12 @@ struct Credentials {
     control: String,
 }
 
-/// Who calls.
+/// The caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// Nobody known.
+    /// An unknown caller.
     Stranger,
-    /// The holder of the credential made up at start.
+    /// The holder of the credential generated at start.
     Own,
     /// Someone else with the same account.
     Foreign,
@@ -106,7 +106,7 @@ impl State {
             .unwrap_or_default()
     }
 
-    /// Says where the providers are; what is said later changes nothing.
+    /// Sets the providers' addresses; later calls change nothing.
     pub(crate) fn opened_at(&self, addresses: Vec<(Provider, String)>) {
         let _ = self.addresses.set(addresses);
     }
@@ -156,7 +156,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
         .strip_prefix("Bearer ")
 }
 
-/// A credential nobody can guess, whatever the seed: it lets its holder run scripts here.
+/// A credential that nobody can guess from the seed: it lets its holder run scripts here.
 fn made_up(of: &str) -> String {
     let secret: u128 = rand::rng().random();
     format!("simulated_{of}_{secret:032x}")

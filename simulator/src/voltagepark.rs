@@ -1,10 +1,9 @@
-//! What `voltagepark` answers on its bare-metal API. No specification of it is public: the
-//! shapes are those that open clients and a public price collector read (August 2026).
+//! The answers of `voltagepark` on its bare-metal API. No specification of it is public: the shapes are those
+//! that open clients and a public price collector read (August 2026).
 //!
-//! Where they leave something open, this is the choice: prices answer without a token; a rental
-//! that was ended is gone at once (204, then 404); too few free GPUs is a 400; a list without a
-//! slash at its end redirects to the one with it. The answer to a rental names its id twice,
-//! as `id` and as `rental_id`, because clients disagree.
+//! Our choices where they leave something open: prices need no token; a rental that was ended is gone at once
+//! (204, then 404); too few free GPUs is a 400; a list without a slash at its end redirects to the one with
+//! it. The answer to a rental has its id twice, as `id` and as `rental_id`, because clients disagree.
 
 mod wire;
 
@@ -63,7 +62,7 @@ async fn nowhere() -> HttpResponse {
     detail(StatusCode::NOT_FOUND, "Not found").write(true)
 }
 
-/// As the real service does: a client that follows it with another method has lost its body.
+/// As the real service does: a client that follows it with another method loses its body.
 async fn redirect(request: HttpRequest) -> HttpResponse {
     let query = request
         .uri()
@@ -165,7 +164,7 @@ async fn rent(request: HttpRequest, state: Data<State>, body: Bytes) -> HttpResp
     .await
 }
 
-/// The SKU that a rental means: what its location sells over its network.
+/// The SKU of a rental: the one that its location sells over its network.
 fn sold_as(state: &State, body: &RentalBody) -> Option<String> {
     let world = state.world();
     let mut rows = world.rows(Provider::Voltagepark);

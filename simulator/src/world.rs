@@ -1,5 +1,5 @@
-//! Everything that changes while the simulator runs, behind one lock: what is free at which
-//! price, which machines were made, which faults are to come, who called how often.
+//! All state that changes while the simulator runs, behind one lock: free nodes and prices, machines, pending
+//! faults, and counts of calls.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +23,7 @@ pub(crate) enum Refusal {
     SoldOut,
 }
 
-/// How long things take, by the caller's clock.
+/// Durations, by the caller's clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Durations {
     pub(crate) lambda_boot: TimeDelta,
@@ -80,7 +80,7 @@ impl World {
         self.rows.iter().filter(move |row| row.provider == provider)
     }
 
-    /// Machines of a provider, in the order in which they were made.
+    /// Machines of a provider, in the order of their creation.
     pub(crate) fn records(&self, provider: Provider) -> impl Iterator<Item = &Record> {
         self.records
             .iter()
@@ -98,7 +98,7 @@ impl World {
             .filter(|record| record.provider == provider)
     }
 
-    /// Makes a machine. A fault of a launch that changes what is made is applied here.
+    /// Creates a machine. Faults that change the result of a launch are applied here.
     pub(crate) fn launch(
         &mut self,
         provider: Provider,
@@ -179,7 +179,7 @@ impl World {
         Ok(&self.records[self.records.len() - 1])
     }
 
-    /// The last node that was made with so many GPUs.
+    /// The last node that was created with this many GPUs.
     fn last_host(&self, gpus: u32) -> Option<&Host> {
         let hosts = self.records.iter().rev().filter_map(|it| it.hosts.last());
         hosts
@@ -204,8 +204,8 @@ impl World {
         false
     }
 
-    /// Ends a machine and frees its nodes; ending it twice changes nothing. False when there is
-    /// none of that id, or no longer.
+    /// Ends a machine and frees its nodes; ending it twice changes nothing. False when no machine has that id
+    /// any more.
     pub(crate) fn end(&mut self, provider: Provider, id: &str, now: DateTime<Utc>) -> bool {
         let Some(&at) = self.by_id.get(id) else {
             return false;
@@ -232,7 +232,7 @@ impl World {
         true
     }
 
-    /// Machines whose scripts have become due, each only once.
+    /// Machines whose scripts have become due, each once.
     pub(crate) fn take_due(&mut self, now: DateTime<Utc>) -> Vec<Record> {
         let mut due = Vec::new();
         for record in &mut self.records {

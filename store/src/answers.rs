@@ -1,4 +1,4 @@
-//! Whether the database answers, and whether what it is given stays.
+//! Whether the database answers, and whether it stores what is written to it.
 
 use chrono::{DateTime, Utc};
 use sea_orm::sea_query::ExprTrait as _;
@@ -21,8 +21,8 @@ impl Store {
         Ok(self.read.ping().await?)
     }
 
-    /// What the clock of the database's server shows; `None` where that is this machine's own: of the
-    /// embedded database, and of a server reached by a socket or a loopback address.
+    /// The clock of the database's server; `None` where that is this machine's own clock: for the embedded
+    /// database, and for a server reached by a socket or a loopback address.
     ///
     /// Errors: [`StoreError::Unavailable`], [`StoreError::Database`].
     pub async fn server_time(&self) -> Result<Option<DateTime<Utc>>, StoreError> {
@@ -38,10 +38,10 @@ impl Store {
         Ok(at.flatten())
     }
 
-    /// Whether a write arrives: commits one through the writer and reads it back through a reader.
+    /// Checks that a write arrives: commits one through the writer and reads it back through a reader.
     ///
-    /// Errors: [`StoreError::Unavailable`], [`StoreError::Database`]; [`StoreError::Corrupt`] when what
-    /// was committed is not there.
+    /// Errors: [`StoreError::Unavailable`], [`StoreError::Database`]; [`StoreError::Corrupt`] when the
+    /// committed write is missing.
     pub async fn prove_writes(&self) -> Result<(), StoreError> {
         let written = transaction!(self, |tx| {
             Entity::update_many()
@@ -51,7 +51,7 @@ impl Store {
                 .await?;
             writes(tx).await
         })?;
-        // Other replicas write too, and none takes anything back.
+        // Other replicas write too, and none decrements the count.
         if writes(&self.read).await? >= written {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! API keys: kept as hashes, found by hash.
+//! API keys: stored as hashes, found by hash.
 
 use chrono::{DateTime, Utc};
 use market::identity::{Projects, Role, Scopes};
@@ -17,20 +17,20 @@ use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
 
-/// A key about to be kept.
+/// A key to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewApiKey {
     /// Its id.
     pub id: ApiKeyId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     pub name: String,
-    /// What its bearer is there to do.
+    /// The role of its bearer.
     pub role: Role,
-    /// How far it reaches.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// In which of the tenant's projects it works.
+    /// The tenant's projects that it works in.
     pub projects: Projects,
-    /// The one provider that its bearer looks after, for the role `provider`.
+    /// The one provider that its bearer manages, for the role `provider`.
     pub provider: Option<ProviderId>,
     /// The beginning of the key, by which a person recognises it.
     pub prefix: String,
@@ -40,11 +40,11 @@ pub struct NewApiKey {
     pub expires_at: Option<DateTime<Utc>>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// Who made it; `None` on the command line.
+    /// The principal that made it; `None` on the command line.
     pub made_by: Option<PrincipalId>,
 }
 
-/// The key that is to follow another one, for the same principal and the same rights.
+/// The key that replaces another one, for the same principal with the same rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuccessorKey {
     /// Its id.
@@ -55,35 +55,35 @@ pub struct SuccessorKey {
     pub hash: String,
     /// When it stops working; `None` for never.
     pub expires_at: Option<DateTime<Utc>>,
-    /// When the one before stops working, unless it does so earlier.
+    /// When the old key stops working, unless it does so earlier.
     pub old_until: DateTime<Utc>,
 }
 
-/// A key as kept. The key itself is nowhere.
+/// A stored key. The key itself is stored nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
     /// Its id.
     pub id: ApiKeyId,
-    /// Who stands behind it: the same for all keys that followed one another.
+    /// The principal behind it: the same for all keys of a rotation.
     pub principal: PrincipalId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     pub name: String,
-    /// What its bearer is there to do.
+    /// The role of its bearer.
     pub role: Role,
-    /// How far it reaches.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// In which of the tenant's projects it works.
+    /// The tenant's projects that it works in.
     pub projects: Projects,
-    /// The one provider that its bearer looks after; `None` for other roles, and for a key of the role
-    /// `provider` from before keys were bound.
+    /// The one provider that its bearer manages; `None` for other roles, and for a key of the role `provider`
+    /// from before keys were bound.
     pub provider: Option<ProviderId>,
     /// The beginning of the key, by which a person recognises it.
     pub prefix: String,
     /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// When it stops working; `None` for never.
+    /// When it was last used, as far as recorded.
     pub expires_at: Option<DateTime<Utc>>,
     /// When it was last used, as far as noted.
     pub last_used_at: Option<DateTime<Utc>>,
@@ -91,12 +91,12 @@ pub struct ApiKey {
     pub revoked_at: Option<DateTime<Utc>>,
     /// The key that follows it.
     pub replaced_by: Option<ApiKeyId>,
-    /// Who made it; `None` where nobody is known.
+    /// The principal that made it; `None` where it is not known.
     pub made_by: Option<PrincipalId>,
 }
 
 impl ApiKey {
-    /// Whether the key opens anything at `now`.
+    /// Whether the key grants access at `now`.
     #[must_use]
     pub fn is_usable(&self, now: DateTime<Utc>) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
@@ -128,18 +128,18 @@ impl From<api_keys::Model> for ApiKey {
     }
 }
 
-/// Those that are good, also the old one of a rotation while it lives on.
+/// Active keys, including the old one of a rotation while it still works.
 const ROOM: Room = Room {
-    what: "API keys that are good",
+    what: "active API keys",
     most: 500,
     instead: "revoke one first",
 };
 
-/// How many keys that were revoked or have expired a tenant still sees. Lists are read whole, and a key
-/// is soon made and revoked.
+/// How many revoked or expired keys a tenant still sees. Lists are read whole, and it is easy to make and
+/// revoke keys.
 pub const KEPT_WHEN_OVER: u64 = 1_000;
 
-/// Refuses where as many are good as may be, and forgets those that were over the longest.
+/// Refuses when the tenant has the most active keys allowed, and deletes the keys that ended the longest ago.
 async fn make_room(
     tx: &DatabaseTransaction,
     tenant: TenantId,
@@ -174,10 +174,10 @@ async fn make_room(
 tenant_scoped!(ApiKeys, api_keys, TenantApiKeys, AllApiKeys, "API keys");
 
 impl TenantApiKeys<'_> {
-    /// Keeps a new key, which is a principal of its own.
+    /// Stores a new key, with a principal of its own.
     ///
-    /// Errors: [`StoreError::Conflict`] when the same key exists, or as many are good as may be;
-    /// [`StoreError::Stale`] when `completion` was taken over.
+    /// Errors: [`StoreError::Conflict`] when the same key exists, or the tenant has the most active keys
+    /// allowed; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn insert(
         &self,
         key: NewApiKey,
@@ -213,7 +213,7 @@ impl TenantApiKeys<'_> {
         })
     }
 
-    /// The tenant's keys, the newest first; of those that are over the newest [`KEPT_WHEN_OVER`].
+    /// The tenant's keys, the newest first; of those that ended the newest [`KEPT_WHEN_OVER`].
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn list(&self) -> Result<Vec<ApiKey>, StoreError> {
@@ -225,11 +225,10 @@ impl TenantApiKeys<'_> {
         Ok(rows.into_iter().map(ApiKey::from).collect())
     }
 
-    /// Puts a key in place of another, which lives on for a while; gives the new one.
+    /// Replaces a key by another; the old one still works for a while. Returns the new one.
     ///
-    /// Errors: [`StoreError::NotFound`]; [`Conflict::KeyNotActive`] when the old one was revoked,
-    /// has expired or was followed already; [`Conflict::NoRoom`]; [`StoreError::Stale`] when
-    /// `completion` was taken over.
+    /// Errors: [`StoreError::NotFound`]; [`Conflict::KeyNotActive`] when the old one was revoked, has expired
+    /// or was already replaced; [`Conflict::NoRoom`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn rotate(
         &self,
         old: ApiKeyId,
@@ -281,7 +280,7 @@ impl TenantApiKeys<'_> {
         })
     }
 
-    /// Makes a key useless from now on; a second time changes nothing.
+    /// Revokes a key from now on; a second time changes nothing.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn revoke(
@@ -334,7 +333,7 @@ impl AllApiKeys<'_> {
         Ok(row.map(ApiKey::from))
     }
 
-    /// Notes that a key was used.
+    /// Records that a key was used.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn touch(&self, id: ApiKeyId, now: DateTime<Utc>) -> Result<(), StoreError> {

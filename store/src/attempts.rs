@@ -1,4 +1,4 @@
-//! How each order at a provider went, so that an offer that keeps failing is left alone a while.
+//! The result of each order at a provider, so that an offer that keeps failing is skipped for a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,24 +20,24 @@ use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::leases;
 use crate::scope::service_wide;
 
-/// From whom what was ordered, how that ended, and whether a machine had been handed over.
+/// The provider, the offer, the outcome, and whether a machine had been handed over.
 type Ended = (Text<ProviderId>, Text<OfferId>, Word<LeaseEvent>, bool);
 
 /// Regions of providers.
 pub type Regions = BTreeSet<(ProviderId, String)>;
 
-/// How an order went.
+/// The result of an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     /// The offer that was ordered.
     pub offer_id: OfferId,
-    /// From whom.
+    /// The provider.
     pub provider: ProviderId,
-    /// For which lease.
+    /// The lease.
     pub lease_id: LeaseId,
-    /// What came of it.
+    /// The outcome.
     pub outcome: LeaseEvent,
-    /// In words.
+    /// The outcome in words.
     pub note: Option<String>,
     /// When.
     pub at: DateTime<Utc>,
@@ -59,7 +59,7 @@ impl From<Model> for Attempt {
 service_wide!(Attempts, attempts, "orders that were sent to providers");
 
 impl Attempts<'_> {
-    /// How the orders of a lease went, in order.
+    /// The results of the orders of a lease, in order.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn of_lease(&self, lease: LeaseId) -> Result<Vec<Attempt>, StoreError> {
@@ -71,8 +71,9 @@ impl Attempts<'_> {
         Ok(rows.into_iter().map(Attempt::from).collect())
     }
 
-    /// How the orders at each provider ended since then: each way to end once for a reservation and an offer,
-    /// however many leases ended so. Orders in the regions that stand apart are on nobody's record.
+    /// The outcomes of the orders at each provider since then. Each outcome counts once per reservation and
+    /// offer, however many leases ended that way. Orders in the regions that are set apart count for nobody's
+    /// record.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn acceptance_since(
@@ -106,7 +107,7 @@ impl Attempts<'_> {
         Ok(records)
     }
 
-    /// What was ordered since then in these regions.
+    /// The offers in these regions that were ordered since then.
     async fn offers_in(
         &self,
         regions: &Regions,
@@ -129,7 +130,8 @@ impl Attempts<'_> {
         Ok(there.map(|(id, _)| id.0).collect())
     }
 
-    /// Which reservations orders failed since then before their machines were handed over, by offer.
+    /// For each offer, the reservations whose orders failed since then before their machines were handed
+    /// over.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn early_failures_since(
@@ -159,8 +161,8 @@ impl Attempts<'_> {
     }
 }
 
-/// What became since then of orders that were sent, with their leases. An order that never left us says
-/// nothing of a provider.
+/// The outcomes since then of orders that were sent, with their leases. An order that we never sent is not
+/// evidence about a provider.
 fn sent_since(since: DateTime<Utc>) -> Select<Entity> {
     let lease: RelationDef = Entity::belongs_to(leases::Entity)
         .from(Column::LeaseId)
@@ -173,7 +175,7 @@ fn sent_since(since: DateTime<Utc>) -> Select<Entity> {
         .filter(leases::Column::Attempts.gt(0))
 }
 
-/// Records how orders went, within the transaction that draws the conclusion.
+/// Records the results of orders, within the transaction that draws the conclusion.
 pub(crate) async fn record(
     tx: &DatabaseTransaction,
     attempts: &[NewAttempt],

@@ -1,10 +1,9 @@
-//! The audit log: who did what, appended in the transaction of what was done.
+//! The audit log: each action and its actor, appended in the transaction of the action.
 //!
-//! Each tenant has a chain of its own, and the service has one. An entry's hash is taken over
-//! everything in it and the hash before, and the end of each chain is kept beside it: an entry
-//! that is altered, removed, added or moved is found by [`Audit::check`]. Whoever can rewrite the
-//! whole chain and its end is found only by comparing with an end noted elsewhere, which is why
-//! the check gives the ends back.
+//! Each tenant has a chain of its own, and the service has one. The hash of an entry covers everything in it
+//! and the hash before, and the end of each chain is stored beside it. [`Audit::check`] finds an entry that
+//! was altered, removed, added or moved. A rewrite of the whole chain with its end is found only by
+//! comparison with an end noted elsewhere, which is why the check returns the ends.
 
 mod check;
 
@@ -30,20 +29,20 @@ use crate::idempotency::Answer;
 use crate::scope::service_wide;
 use crate::tx::transaction;
 
-/// The chain of what belongs to no tenant.
+/// The chain of entries that belong to no tenant.
 pub const SERVICE_CHAIN: &str = "service";
 
-/// How somebody showed who they are.
+/// The kind of credential of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CredentialKind {
-    /// By an API key.
+    /// An API key.
     ApiKey,
-    /// By a token traded for one.
+    /// A token traded for an API key.
     Token,
-    /// By a token of an outside issuer.
+    /// A token of an outside issuer.
     Oidc,
-    /// By having the database in hand.
+    /// Direct access to the database.
     CommandLine,
 }
 
@@ -58,15 +57,15 @@ impl CredentialKind {
     }
 }
 
-/// What came of it.
+/// The outcome of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditOutcome {
     /// It was done.
     Done,
-    /// It was refused: the caller may not, or asked for what cannot be.
+    /// It was refused: not allowed, or not possible.
     Refused,
-    /// It broke on our side.
+    /// It failed on our side.
     Failed,
 }
 
@@ -82,27 +81,27 @@ impl AuditOutcome {
     }
 }
 
-/// Who did it.
+/// The actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// Who stands behind the credential; `None` on the command line.
+    /// The principal behind the credential; `None` on the command line.
     pub principal: Option<PrincipalId>,
-    /// The tenant that they belong to.
+    /// The tenant that it belongs to.
     pub own_tenant: Option<TenantId>,
-    /// What they are there to do.
+    /// Its role.
     pub role: Option<Role>,
-    /// How they showed it.
+    /// Its kind of credential.
     pub credential: CredentialKind,
     /// The beginning of the API key, by which a person recognises it.
     pub key_prefix: Option<String>,
     /// The outside issuer.
     pub issuer: Option<String>,
-    /// Who they are to that issuer.
+    /// The subject at that issuer.
     pub subject: Option<String>,
 }
 
 impl Actor {
-    /// Whoever runs commands beside the database.
+    /// The operator who runs commands beside the database.
     #[must_use]
     pub const fn command_line() -> Self {
         Self {
@@ -117,33 +116,33 @@ impl Actor {
     }
 }
 
-/// An entry about to be appended.
+/// An entry to be appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAuditEntry {
     /// The tenant it is about; `None` for the service.
     pub tenant: Option<TenantId>,
-    /// When.
+    /// The time.
     pub at: DateTime<Utc>,
-    /// Who.
+    /// The actor.
     pub actor: Actor,
-    /// What was asked for: the operation's id in the OpenAPI document, or the command.
+    /// The operation's id in the OpenAPI document, or the command.
     pub operation: String,
-    /// The id of what it was done to.
+    /// The id of the thing that it acted on.
     pub target: Option<String>,
-    /// What came of it.
+    /// The outcome.
     pub outcome: AuditOutcome,
     /// The HTTP status of the answer.
     pub status: Option<u16>,
     /// The code of a refusal.
     pub code: Option<String>,
-    /// The address that the call came from.
+    /// The address of the caller.
     pub peer: Option<String>,
-    /// The id under which the log knows the request.
+    /// The request's id in the log.
     pub request_id: Option<String>,
 }
 
 impl NewAuditEntry {
-    /// What was done from the command line.
+    /// An action on the command line.
     #[must_use]
     pub fn of_command(
         tenant: Option<TenantId>,
@@ -166,7 +165,7 @@ impl NewAuditEntry {
     }
 }
 
-/// An entry that rides in the transaction of an effect, and remembers whether it did.
+/// An entry that is appended in the transaction of an effect; it records whether that happened.
 #[derive(Debug)]
 pub struct AuditNote {
     entry: NewAuditEntry,
@@ -174,7 +173,7 @@ pub struct AuditNote {
 }
 
 impl AuditNote {
-    /// A note of what is about to be done.
+    /// A note of an action that is about to happen.
     #[must_use]
     pub const fn new(entry: NewAuditEntry) -> Self {
         Self {
@@ -183,7 +182,7 @@ impl AuditNote {
         }
     }
 
-    /// Whether a transaction took it along. Of one that failed nothing stays.
+    /// Whether a transaction appended it. A failed transaction leaves none.
     #[must_use]
     pub fn was_taken(&self) -> bool {
         self.written.load(Ordering::Relaxed)
@@ -206,48 +205,48 @@ impl AuditNote {
     }
 }
 
-/// The id of what an answer shows.
+/// The id in an answer.
 fn id_in(body: &str) -> Option<String> {
     let body: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(body.get("id")?.as_str()?.to_owned())
 }
 
-/// An entry as kept.
+/// A stored entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
     /// The tenant's id, or [`SERVICE_CHAIN`].
     pub chain: String,
     /// Its number in its chain, from 1.
     pub seq: i64,
-    /// When.
+    /// The time.
     pub at: DateTime<Utc>,
-    /// Who stood behind the credential.
+    /// The principal behind the credential.
     pub principal: Option<String>,
-    /// The tenant that they belonged to.
+    /// The tenant that it belonged to.
     pub own_tenant: Option<String>,
-    /// What they were there to do.
+    /// Its role.
     pub role: Option<String>,
-    /// How they showed it.
+    /// Its kind of credential.
     pub credential: String,
     /// The beginning of the API key.
     pub key_prefix: Option<String>,
     /// The outside issuer.
     pub issuer: Option<String>,
-    /// Who they were to that issuer.
+    /// The subject at that issuer.
     pub subject: Option<String>,
-    /// What was asked for.
+    /// The operation.
     pub operation: String,
-    /// The id of what it was done to.
+    /// The id of the thing that it acted on.
     pub target: Option<String>,
-    /// What came of it.
+    /// The outcome.
     pub outcome: String,
     /// The HTTP status of the answer.
     pub status: Option<i32>,
     /// The code of a refusal.
     pub code: Option<String>,
-    /// The address that the call came from.
+    /// The address of the caller.
     pub peer: Option<String>,
-    /// The id under which the log knows the request.
+    /// The request's id in the log.
     pub request_id: Option<String>,
     /// The hash of the entry before, in hexadecimal; zeros for the first.
     pub previous: String,
@@ -281,7 +280,7 @@ impl From<Model> for AuditEntry {
     }
 }
 
-/// Which entries of a list; what is `None` is not looked at.
+/// A filter for a list of entries; `None` in a field does not filter by it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Only those about this tenant.
@@ -290,24 +289,24 @@ pub struct AuditFilter {
     pub principal: Option<PrincipalId>,
     /// Only those of this operation.
     pub operation: Option<String>,
-    /// Only those done to this.
+    /// Only those that acted on this.
     pub target: Option<String>,
     /// Only those with this outcome.
     pub outcome: Option<AuditOutcome>,
-    /// Only those of this time or later.
+    /// Only those at this time or later.
     pub from: Option<DateTime<Utc>>,
     /// Only those before this time.
     pub to: Option<DateTime<Utc>>,
 }
 
-/// Where an entry stands in the list: by time, then chain and number.
+/// The position of an entry in the list: by time, then chain and number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditPosition(pub DateTime<Utc>, pub String, pub i64);
 
 service_wide!(Audit, audit, "audit log");
 
 impl Audit<'_> {
-    /// Appends an entry for something that has no transaction to ride in.
+    /// Appends an entry for an action that has no transaction of its own.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn append(&self, entry: NewAuditEntry) -> Result<(), StoreError> {
@@ -365,8 +364,8 @@ fn beyond(AuditPosition(at, chain, seq): &AuditPosition) -> Condition {
         .add(Condition::all().add(Column::At.eq(at)).add(same_time))
 }
 
-/// Appends an entry to its chain, as the last thing that a transaction does: other writers of the
-/// chain wait from here to its end.
+/// Appends an entry to its chain, as the last statement of a transaction: other writers of the chain wait
+/// from here to its end.
 ///
 /// Errors: [`StoreError::Database`].
 pub(crate) async fn append(
@@ -390,8 +389,8 @@ pub(crate) async fn append(
     Ok(())
 }
 
-/// Locks the end of a tenant's chain for an entry that this transaction appends later. Whoever counts
-/// events before that calls it first: all others append the entry, then count.
+/// Locks the end of a tenant's chain for an entry that this transaction appends later. A transaction that
+/// counts events before that must call it first, because all others append the entry and then count.
 pub(crate) async fn lock_chain(
     tx: &DatabaseTransaction,
     tenant: TenantId,
@@ -399,7 +398,7 @@ pub(crate) async fn lock_chain(
     lock_head(tx, &tenant.to_string()).await.map(drop)
 }
 
-/// The end of a chain, locked; of a chain without entries the beginning.
+/// The end of a chain, locked; the beginning for a chain without entries.
 async fn lock_head(
     tx: &DatabaseTransaction,
     chain: &str,

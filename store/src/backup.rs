@@ -17,19 +17,19 @@ pub enum BackupError {
     /// The file of the copy exists or cannot be made.
     #[error("the copy cannot be written")]
     File(#[source] io::Error),
-    /// The path of the copy is no text.
+    /// The path of the copy is not valid text.
     #[error("the path of the copy is no plain text")]
     Path,
-    /// The database did not let itself be copied.
+    /// The database refused the copy.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Store {
-    /// Writes all of an SQLite database, as it stands at one moment, into a new file that only its
-    /// owner may read. Whoever writes meanwhile is not held up.
+    /// Writes all of an SQLite database, as it stands at one moment, into a new file that only its owner may
+    /// read. Writers are not held up meanwhile.
     ///
-    /// Errors: [`BackupError`]; what was written of a copy that failed is taken away.
+    /// Errors: [`BackupError`]; the remains of a failed copy are removed.
     pub async fn back_up_to(&self, file: &Path) -> Result<(), BackupError> {
         if self.read.get_database_backend() != DbBackend::Sqlite {
             return Err(BackupError::NotEmbedded);
@@ -39,11 +39,11 @@ impl Store {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        // An empty file is what VACUUM INTO accepts, with the rights that it was made with.
+        // VACUUM INTO accepts an empty file and keeps its permissions.
         options.open(file).map_err(BackupError::File)?;
         let copied = self.copy_into(file, path).await;
         if copied.is_err() {
-            // What failed is said; that its remains stay as well would add nothing.
+            // The error is returned already; a failure to remove the remains adds nothing.
             let _ = std::fs::remove_file(file);
         }
         copied

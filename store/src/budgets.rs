@@ -1,8 +1,8 @@
 //! Budgets: caps on what a tenant or a project spends in a day or a month.
 //!
-//! Whether something new may still be sold under them is decided in `spending`. What is told and
-//! done as a cap is spent is in [`AllBudgets::review`]: each thing once in a period, because the
-//! mark that says so is written in the same transaction.
+//! `spending` decides whether something new may still be sold under them. [`AllBudgets::review`] sends events
+//! and stops leases as a cap is spent. Each happens once in a period, because its mark is written in the same
+//! transaction.
 
 mod review;
 
@@ -28,21 +28,21 @@ pub use review::Reviewed;
 /// How many budgets a tenant may have.
 pub const MAX_BUDGETS: usize = 100;
 
-/// What is to be different of a budget; `None` leaves as is.
+/// A change of a budget; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BudgetChange {
-    /// What may be spent in one period.
+    /// The most that may be spent in one period.
     pub cap: Option<Money>,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     pub mode: Option<BudgetMode>,
-    /// At which shares of the cap an event tells. Units: percent.
+    /// The shares of the cap at which an event is sent. Units: percent.
     pub thresholds_percent: Option<Vec<u16>>,
-    /// How long what runs goes on once the cap is spent. Units: seconds.
+    /// How long leases keep running once the cap is spent. Units: seconds.
     pub grace_seconds: Option<u32>,
 }
 
 impl BudgetChange {
-    /// The terms once they are changed.
+    /// The terms after the change.
     #[must_use]
     pub fn of(&self, old: &BudgetTerms) -> BudgetTerms {
         let thresholds = self.thresholds_percent.as_ref();
@@ -94,7 +94,7 @@ fn row(budget: &Budget) -> Result<Model, StoreError> {
 tenant_scoped!(Budgets, budgets, TenantBudgets, AllBudgets, "budgets");
 
 impl TenantBudgets<'_> {
-    /// Keeps a budget of the tenant, whose terms are checked.
+    /// Stores a budget of the tenant, whose terms are checked.
     ///
     /// Errors: [`StoreError::NotFound`] for a project that is not the tenant's;
     /// [`Conflict::TooManyBudgets`]; [`StoreError::Stale`] when `completion` was taken over.
@@ -116,7 +116,8 @@ impl TenantBudgets<'_> {
         };
         let row = row(&budget)?;
         transaction!(self.store, |tx| {
-            // A hold that is being placed is checked without it, and counted against it after.
+            // A hold that is being placed is either checked without it and then counts for it, or is checked
+            // against it.
             spending::lock(tx, tenant).await?;
             if let Some(project) = project_id {
                 hold::own_project(tx, tenant, project).await?;
@@ -132,7 +133,7 @@ impl TenantBudgets<'_> {
         })
     }
 
-    /// The tenant's budget of this id.
+    /// The tenant's budget with this id.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: BudgetId) -> Result<Option<Budget>, StoreError> {
@@ -152,8 +153,8 @@ impl TenantBudgets<'_> {
 
     /// Changes a budget that still has the terms `old`, whose change is checked.
     ///
-    /// What was told in this period is not told again. A stop that was announced is withdrawn at
-    /// the next review when the new cap is not spent.
+    /// Events of this period are not sent again. The next review withdraws an announced stop when the new cap
+    /// is not spent.
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when the terms are no longer `old`,
     /// or when `completion` was taken over.
     pub async fn change(
@@ -179,7 +180,7 @@ impl TenantBudgets<'_> {
         })
     }
 
-    /// Forgets a budget.
+    /// Deletes a budget.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn delete(
@@ -202,7 +203,7 @@ impl TenantBudgets<'_> {
 }
 
 impl AllBudgets<'_> {
-    /// Everyone's budgets, the oldest first.
+    /// All tenants' budgets, the oldest first.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn list(&self) -> Result<Vec<Budget>, StoreError> {

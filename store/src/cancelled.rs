@@ -1,4 +1,4 @@
-//! Orders that tenants cancelled before the hand-off: machines that were made for nothing, at the
+//! Orders that tenants cancelled before the hand-off: machines that were created for nothing, at the
 //! operator's cost.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,21 +18,21 @@ use crate::entity::{leases, postings, reservations, tenants, transactions};
 use crate::reservations::Wish;
 use crate::scope::service_wide;
 
-/// Within how long they are counted before another confirm is refused. Units: hours.
+/// The period in which they count before another confirmation is refused. Units: hours.
 pub const WITHIN_HOURS: i64 = 24;
-/// Leases looked up at once: a statement takes only so many values.
+/// Leases looked up at once: the databases limit the values of a statement.
 const AT_ONCE: usize = 500;
 
-/// What one tenant cancelled before the hand-off.
+/// The orders that one tenant cancelled before the hand-off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelledOrders {
     /// The tenant.
     pub tenant: TenantId,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// How many orders.
     pub orders: u64,
-    /// What providers billed for them, as far as they are booked. Units: USD 1e-8.
+    /// What providers billed for them, as far as booked. Units: USD 1e-8.
     pub cost_units: i128,
 }
 
@@ -43,8 +43,8 @@ service_wide!(
 );
 
 impl Cancelled<'_> {
-    /// What each tenant cancelled after one moment and, where it is given, before another, the dearest
-    /// first.
+    /// The orders that each tenant cancelled after one time and, if given, before another, the most expensive
+    /// tenant first.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn by_tenant(
@@ -96,7 +96,7 @@ struct Order {
     cancelled_at: DateTime<Utc>,
 }
 
-/// Orders cancelled after `since`. What a budget ended does not count, nor what had fallen before.
+/// Orders cancelled after `since`. Those that a budget ended do not count, nor those that had failed before.
 async fn orders(
     db: &impl ConnectionTrait,
     tenant: Option<TenantId>,
@@ -120,7 +120,7 @@ async fn orders(
         .into_tuple()
         .all(db)
         .await?;
-    // What fell for another reason before was lost to its provider.
+    // A lease that failed before for another reason was lost to its provider.
     let unwanted = Condition::any()
         .add(L::FallReason.is_null())
         .add(L::FallReason.eq(Word(LeaseEvent::Unwanted)));
@@ -151,7 +151,7 @@ async fn orders(
     Ok(orders)
 }
 
-/// What was booked for leases that served no tenant. Units: USD 1e-8.
+/// The cost booked for leases that served no tenant. Units: USD 1e-8.
 async fn costs(
     db: &impl ConnectionTrait,
     orders: &[Order],

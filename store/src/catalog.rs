@@ -1,11 +1,11 @@
 //! Applying a reading of a provider's catalogue: one transaction, one generation.
 //!
-//! A reading writes one row of its own and the provider's row, and beyond that only what changed:
-//! the offer as it now is, and the change appended to its history. Offers that did not change are
-//! as old as their provider's last reading, so they need no write to stay fresh. One that a reading may
-//! have held and could not read is changed to keep the date at which it was seen last.
+//! A reading writes one row of its own and the provider's row, and beyond that only changes: the offer as it
+//! now is, and the change appended to its history. Offers that did not change are as old as their provider's
+//! last reading, so they need no write to stay fresh. An offer that may be in the unreadable part of a
+//! reading is changed to keep the date at which it was last seen.
 //!
-//! Generations are the order in which readings were committed, without gaps: whoever has seen
+//! Generations are the order in which readings were committed, without gaps: a reader that has seen
 //! generation n has seen everything before it.
 
 use std::collections::BTreeMap;
@@ -28,9 +28,9 @@ use crate::offers::OfferChange;
 use crate::scope::service_wide;
 use crate::tx::{queue_writers, transaction};
 
-/// Rows written by one statement; the databases bound how many values a statement may carry.
+/// Rows per statement; the databases limit the values of a statement.
 const CHUNK: usize = 500;
-/// Skipped records kept with the provider; the rest are only counted.
+/// Skipped records stored with the provider; the rest are only counted.
 const KEPT_SKIPPED: usize = 500;
 
 /// The number of a reading in the order of commit.
@@ -63,14 +63,14 @@ service_wide!(Catalog, catalog, "catalogues of all providers, as read");
 pub(crate) const MOST_AHEAD: TimeDelta = TimeDelta::seconds(60);
 
 impl Catalog<'_> {
-    /// Applies what was read. `diff` says how it differs from what [`Catalog::known_offers`]
-    /// gave, and `base` is the generation that came with those.
+    /// Applies a reading. `diff` is its difference from the offers of [`Catalog::known_offers`], and `base`
+    /// is the generation that came with those.
     ///
     /// An added or changed offer whose `observed_at` is the reading's time is dated by its
     /// provider's readings from then on; one with another date keeps that date until it changes.
     ///
-    /// Errors: [`StoreError::Stale`] when another reading was applied since `base`, or a later one
-    /// before: read again. [`StoreError::NotFound`] for a provider that is not known.
+    /// Errors: [`StoreError::Stale`] when another reading was applied since `base`, or a later one before:
+    /// read again. [`StoreError::NotFound`] for an unknown provider.
     pub async fn apply_reading(
         &self,
         reading: &CatalogReading,
@@ -115,7 +115,7 @@ async fn apply(
     Generation::try_from(generation)
 }
 
-/// Locks the provider's row, and makes sure that the diff was made against what is there.
+/// Locks the provider's row, and checks that the diff was made against the present state.
 async fn check_base(
     tx: &DatabaseTransaction,
     reading: &CatalogReading,
@@ -128,7 +128,7 @@ async fn check_base(
         .await?
         .ok_or(StoreError::NotFound { what: "provider" })?;
     let moved_on = provider.last_generation != base.map(Generation::number).transpose()?;
-    // One that was read by a clock that ran ahead holds up none that follows.
+    // A reading from a clock that ran ahead holds up none that follow.
     let ahead = Moment::from(now + MOST_AHEAD);
     let late = provider
         .last_read_at
@@ -316,7 +316,7 @@ async fn update_provider(
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     use providers::Column;
-    // Those first that keep offers from being read anew.
+    // Unreadable records first, because they keep offers from being refreshed.
     let readable = reading.skipped.iter().filter(|one| !one.is_unread());
     let kept = reading.unread_records().chain(readable);
     let kept: Vec<_> = kept.take(KEPT_SKIPPED).cloned().collect();
@@ -342,7 +342,7 @@ fn count(rows: usize) -> i32 {
     i32::try_from(rows).unwrap_or(i32::MAX)
 }
 
-/// A provider's live offers, and the reading that they stand at.
+/// A provider's live offers, and the reading that they are from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownOffers {
     /// The last reading that was applied; `None` before the first.
@@ -354,7 +354,7 @@ pub struct KnownOffers {
 }
 
 impl Catalog<'_> {
-    /// When the newest reading became known; `None` before the first.
+    /// When the newest reading was stored; `None` before the first.
     ///
     /// Errors: [`StoreError::Unavailable`], [`StoreError::Database`].
     pub async fn newest_reading(&self) -> Result<Option<DateTime<Utc>>, StoreError> {
@@ -367,7 +367,7 @@ impl Catalog<'_> {
 
     /// A provider's offers that are not withdrawn, to compare the next reading with.
     ///
-    /// Errors: [`StoreError::NotFound`] for a provider that is not known.
+    /// Errors: [`StoreError::NotFound`] for an unknown provider.
     pub async fn known_offers(&self, provider: &ProviderId) -> Result<KnownOffers, StoreError> {
         let tx = self.store.snapshot().await?;
         let row = providers::Entity::find_by_id(Text(provider.clone()))

@@ -1,5 +1,4 @@
-//! What a worker's round leads to. [`Work::apply`](crate::work::Work::apply) writes it, whole or
-//! not at all.
+//! The result of a worker's round. [`Work::apply`](crate::work::Work::apply) writes all of it, or nothing.
 
 use chrono::{DateTime, Utc};
 use market::ids::{LeaseId, VerificationId};
@@ -14,40 +13,39 @@ use market::usage::Charge;
 use crate::leases::Missing;
 use crate::verifications::{NewVerification, VerificationState};
 
-/// What a worker's round leads to. The default changes nothing and gives the claim back.
+/// The result of a worker's round. The default changes nothing and releases the claim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
     /// The reservation's own step, if it makes one.
     pub reservation: Option<ReservationMove>,
-    /// What becomes of the end of the window.
+    /// The change of the window's end.
     pub window_end: WindowEnd,
-    /// What went wrong in this round; `None` when nothing did.
+    /// The error of this round; `None` when there was none.
     pub last_error: Option<String>,
-    /// When a worker should look next; `None` waits for a nudge. If somebody nudged meanwhile, it
-    /// is at once.
+    /// When a worker should look next; `None` waits for a nudge. If someone nudged meanwhile, it is at once.
     pub due_at: Option<DateTime<Utc>>,
-    /// Keep the claim, to go on with this reservation at once.
+    /// Keep the claim, to continue with this reservation at once.
     pub keep_claim: bool,
-    /// Leases that existed before.
+    /// Updates of existing leases.
     pub lease_updates: Vec<LeaseUpdate>,
-    /// Leases to save before their orders are sent. The stock is checked for what they take
-    /// beyond the holds that are released with them.
+    /// Leases to save before their orders are sent. The stock is checked for the nodes that they take beyond
+    /// the holds that are released with them.
     pub new_leases: Vec<NewLease>,
-    /// What was set aside is so no more: leases took its place, or nobody needs it.
+    /// The holds are released: leases replaced them, or nobody needs them.
     pub holds_released: bool,
     /// Verifications to open.
     pub verifications: Vec<NewVerification>,
     /// Verifications that are over, and how they ended.
     pub closed_verifications: Vec<(VerificationId, VerificationState)>,
-    /// How orders went.
+    /// Results of orders.
     pub attempts: Vec<NewAttempt>,
-    /// Use that is charged.
+    /// Charges for usage.
     pub charges: Vec<Charge>,
-    /// What is posted to the ledger.
+    /// Transactions to post to the ledger.
     pub transactions: Vec<Transaction>,
 }
 
-/// What becomes of the end of a reservation's window.
+/// A change of a reservation's window end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WindowEnd {
     /// It stays.
@@ -55,7 +53,7 @@ pub enum WindowEnd {
     AsIs,
     /// It ends at this time.
     At(DateTime<Utc>),
-    /// It ends when the tenant says so.
+    /// It ends when the tenant ends it.
     Open,
 }
 
@@ -64,31 +62,31 @@ pub enum WindowEnd {
 pub struct ReservationMove {
     /// The state that it was computed from.
     pub from: ReservationState,
-    /// What `ReservationState::next` gave.
+    /// The result of `ReservationState::next`.
     pub to: ReservationState,
 }
 
-/// A lease's step, and what became known of it.
+/// A lease's step, with new facts about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseUpdate {
     /// The lease.
     pub id: LeaseId,
     /// The state that it was computed from.
     pub from: LeaseState,
-    /// What `LeaseState::next` gave; the same as `from` to note facts alone.
+    /// The result of `LeaseState::next`; the same as `from` to record facts alone.
     pub to: LeaseState,
-    /// What became known.
+    /// The new facts.
     pub facts: LeaseFacts,
 }
 
-/// What became known of a lease; `None` leaves as is.
+/// New facts about a lease; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LeaseFacts {
     /// The provider's own id.
     pub provider_lease_id: Option<ProviderLeaseId>,
-    /// Its nodes as the provider shows them.
+    /// Its nodes as the provider reports them.
     pub provider_nodes: Option<Vec<ProviderNode>>,
-    /// What the provider says that it bills for one node and hour.
+    /// The provider's reported price for one node and hour.
     pub price_per_node_hour: Option<Money>,
     /// How often the order was sent, in all.
     pub attempts: Option<u32>,
@@ -98,7 +96,7 @@ pub struct LeaseFacts {
     pub started_at: Option<DateTime<Utc>>,
     /// When all its nodes ran.
     pub up_at: Option<DateTime<Utc>>,
-    /// Until when its nodes must have proved themselves.
+    /// The deadline of its nodes' verification.
     pub verify_deadline: Option<DateTime<Utc>>,
     /// When the tenant got access.
     pub handed_off_at: Option<DateTime<Utc>>,
@@ -106,45 +104,45 @@ pub struct LeaseFacts {
     pub metered_to: Option<DateTime<Utc>>,
     /// When the provider accepted the release.
     pub release_accepted_at: Option<DateTime<Utc>>,
-    /// When the provider said that it is no more.
+    /// When the provider reported that it is gone.
     pub gone_at: Option<DateTime<Utc>>,
-    /// The event by which it fell.
+    /// The event by which it failed.
     pub fall_reason: Option<LeaseEvent>,
-    /// How it fell, in words.
+    /// The failure in words.
     pub fall_note: Option<String>,
-    /// Whether its fleet goes on without it from now on.
+    /// Whether its fleet continues without it from now on.
     pub given_up: bool,
-    /// What the provider's lists say of one that it does not show; `Some(None)` when it shows it.
+    /// How the provider's lists show a lease that is missing; `Some(None)` when it is listed.
     pub missing: Option<Option<Missing>>,
-    /// The credential with which it was shown, as a mark.
+    /// The mark of the credential that last listed it.
     pub seen_credential: Option<String>,
 }
 
 /// A lease to save in `Requested`, before its order is sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewLease {
-    /// Its id, from which the mark on the machine follows.
+    /// Its id, from which the mark on the machine is derived.
     pub id: LeaseId,
     /// The line of the quote that prices it.
     pub line: u32,
-    /// What is ordered.
+    /// The offer to order.
     pub offer: Offer,
     /// How many nodes.
     pub nodes: u32,
     /// The number of its first node within the reservation.
     pub node_base: u32,
-    /// The fallen lease that it stands in for; that one's `replaced_by` is set to this.
+    /// The failed lease that it replaces; that one's `replaced_by` is set to this.
     pub replaces: Option<LeaseId>,
 }
 
-/// How an order went.
+/// The result of an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAttempt {
     /// The lease that was ordered.
     pub lease_id: LeaseId,
-    /// What came of it.
+    /// The outcome.
     pub outcome: LeaseEvent,
-    /// In words.
+    /// The outcome in words.
     pub note: Option<String>,
     /// When.
     pub at: DateTime<Utc>,

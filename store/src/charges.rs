@@ -18,7 +18,7 @@ use crate::entity::spent_rates;
 use crate::scope::tenant_scoped;
 use crate::{Conflict, Store, StoreError, spending};
 
-/// What was charged so far at one rate of a reservation.
+/// The sum charged so far at one rate of a reservation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChargedSoFar {
     /// GPU-seconds.
@@ -70,17 +70,17 @@ impl TenantCharges<'_> {
         between(self.store, Some(self.tenant), from, to).await
     }
 
-    /// When the first and the last use began that was charged to the tenant; `None` where nothing was.
+    /// When the first and the last use began that was charged to the tenant; `None` if there is none.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn time_of_use(&self) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, StoreError> {
         time_of_use(self.store, Some(self.tenant)).await
     }
 
-    /// The tenant's charges for use that began within `[from, to)`, summed up by day; those over a
-    /// midnight are [`TenantCharges::over_midnight`].
+    /// The tenant's charges for use that began within `[from, to)`, summed by day; those over a midnight are
+    /// [`TenantCharges::over_midnight`].
     ///
-    /// Errors: [`StoreError::Database`], also for a sum that passes 64 bits; [`StoreError::Corrupt`].
+    /// Errors: [`StoreError::Database`], also for a sum that exceeds 64 bits; [`StoreError::Corrupt`].
     pub async fn by_day(
         &self,
         time: (DateTime<Utc>, DateTime<Utc>),
@@ -88,8 +88,8 @@ impl TenantCharges<'_> {
         days::by_day(self.store, Some(self.tenant), time).await
     }
 
-    /// Up to `limit` of the tenant's charges for use that began within `[from, to)` and ended on
-    /// another day, in order of time, from behind `after` on: there may be many.
+    /// Up to `limit` of the tenant's charges for use that began within `[from, to)` and ended on another day,
+    /// in order of time, after `after`: there may be many.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn over_midnight(
@@ -103,7 +103,7 @@ impl TenantCharges<'_> {
 }
 
 impl AllCharges<'_> {
-    /// Everyone's charges for use that began within `[from, to)`, in order of time.
+    /// All tenants' charges for use that began within `[from, to)`, in order of time.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn between(
@@ -114,14 +114,14 @@ impl AllCharges<'_> {
         between(self.store, None, from, to).await
     }
 
-    /// As [`TenantCharges::time_of_use`], of everyone.
+    /// As [`TenantCharges::time_of_use`], for all tenants.
     ///
     /// Errors: as there.
     pub async fn time_of_use(&self) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, StoreError> {
         time_of_use(self.store, None).await
     }
 
-    /// As [`TenantCharges::by_day`], of everyone.
+    /// As [`TenantCharges::by_day`], for all tenants.
     ///
     /// Errors: as there.
     pub async fn by_day(
@@ -131,7 +131,7 @@ impl AllCharges<'_> {
         days::by_day(self.store, None, time).await
     }
 
-    /// As [`TenantCharges::over_midnight`], of everyone.
+    /// As [`TenantCharges::over_midnight`], for all tenants.
     ///
     /// Errors: as there.
     pub async fn over_midnight(
@@ -154,8 +154,8 @@ impl AllCharges<'_> {
         .await
     }
 
-    /// What was charged so far for one line of a reservation at one rate: the next charge is the
-    /// difference of two running totals.
+    /// The sum charged so far for one line of a reservation at one rate: the next charge is the difference of
+    /// two running totals.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn charged_so_far(
@@ -204,7 +204,7 @@ async fn time_of_use(
     Ok(first.map(Moment::at).zip(last.map(Moment::at)))
 }
 
-/// Use that began within `[from, to)`, of a tenant or of everyone.
+/// Use that began within `[from, to)`, of one tenant or of all.
 fn begun_within(tenant: Option<TenantId>, (from, to): (DateTime<Utc>, DateTime<Utc>)) -> Condition {
     Condition::all()
         .add_option(tenant.map(|tenant| Column::TenantId.eq(Text(tenant))))
@@ -212,7 +212,7 @@ fn begun_within(tenant: Option<TenantId>, (from, to): (DateTime<Utc>, DateTime<U
         .add(Column::FromAt.lt(Moment::from(to)))
 }
 
-/// The charges wanted, in order of time.
+/// The charges that match, in order of time.
 pub(crate) async fn find<C: ConnectionTrait>(
     db: &C,
     wanted: Condition,
@@ -271,9 +271,9 @@ fn row(charge: &Charge, now: DateTime<Utc>) -> Result<Model, StoreError> {
     })
 }
 
-/// What was charged for a reservation in all, as far as the transaction sees.
+/// The sum charged for a reservation in all, as far as the transaction sees.
 ///
-/// Errors: [`StoreError::Corrupt`] when the total passes 64 bits.
+/// Errors: [`StoreError::Corrupt`] when the total exceeds 64 bits.
 pub(crate) async fn total_of(
     tx: &DatabaseTransaction,
     id: ReservationId,
@@ -289,6 +289,6 @@ pub(crate) async fn total_of(
     let total = amounts
         .into_iter()
         .try_fold(0_i64, i64::checked_add)
-        .ok_or_else(|| StoreError::corrupt("a total of charges passes 64 bits"))?;
+        .ok_or_else(|| StoreError::corrupt("a total of charges exceeds 64 bits"))?;
     Ok(Money::from_units(total, Currency::Usd))
 }

@@ -1,9 +1,9 @@
-//! What a tenant does to a reservation outside of a worker's claim: confirm, cancel, release.
+//! A tenant's commands to a reservation, outside of a worker's claim: confirm, cancel, release.
 //!
-//! While nothing runs at a provider (`Held`, `Confirmed`) a command moves the state itself: a
-//! worker that was busy with the old state finds its result stale, and it has called nobody yet,
-//! since lease rows are saved before the first call. Later a command only writes a [`Wish`]: a
-//! worker may be in the middle of a call whose result must not be lost.
+//! While nothing is running at a provider (`Held`, `Confirmed`) a command changes the state itself. A worker
+//! that was busy with the old state finds its result stale; it has called no provider yet, because lease rows
+//! are saved before the first call. Later a command only writes a [`Wish`], because a worker may be in the
+//! middle of a call whose result must not be lost.
 //!
 //! Both are guarded by the version that the caller read, and ask for a look at once.
 
@@ -21,24 +21,23 @@ use crate::reservations::{Reservation, TenantReservations, Wish, lock_of_tenant}
 use crate::tx::transaction;
 use crate::{Conflict, StoreError, coverage, events, hold, leases, spending};
 
-/// What is to be done to a reservation.
+/// A command to a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// To this state, which `ReservationState::next` gave for the state that was read.
+    /// Move to this state, the result of `ReservationState::next` for the state that was read.
     Move(ReservationState),
     /// Leave the state and move the end of the window.
     Extend(DateTime<Utc>),
-    /// Leave the state and tell the worker. A wish that stands already stays, with its time.
+    /// Leave the state and leave a wish for the worker. An existing wish stays, with its time.
     Wish(Wish),
 }
 
 impl TenantReservations<'_> {
-    /// Does `command` to a reservation that still is at `version`.
+    /// Applies `command` to a reservation that is still at `version`.
     ///
-    /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when it is no longer at `version`
-    /// (read it again and decide anew), or when `completion` was taken over;
-    /// [`StoreError::BudgetExceeded`] for a confirmation or an extension;
-    /// [`Conflict::LiveLeases`] when it cannot be closed yet.
+    /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when it is no longer at `version` (read it
+    /// again and decide again), or when `completion` was taken over; [`StoreError::BudgetExceeded`] for a
+    /// confirmation or an extension; [`Conflict::LiveLeases`] when it cannot be closed yet.
     pub async fn command(
         &self,
         id: ReservationId,
@@ -51,8 +50,8 @@ impl TenantReservations<'_> {
         self.carry_out(id, version, command, now, completion).await
     }
 
-    /// Does `command` to a reservation that still is at `version`, because `budget` is spent: the
-    /// reservation and the event say so.
+    /// Applies `command` to a reservation that is still at `version`, because `budget` is spent. The
+    /// reservation and the event record that reason.
     ///
     /// Errors: as [`TenantReservations::command`].
     pub async fn stop(
@@ -115,7 +114,7 @@ impl TenantReservations<'_> {
     }
 }
 
-/// Notes a wish unless one stands already; says which event tells of it.
+/// Records a wish unless there is one already; returns its event.
 fn note_wish(row: &mut reservations::Model, wish: Wish, now: DateTime<Utc>) -> Option<EventType> {
     let told = match wish {
         Wish::None => return None,
@@ -131,7 +130,7 @@ fn note_wish(row: &mut reservations::Model, wish: Wish, now: DateTime<Utc>) -> O
     Some(told)
 }
 
-/// Moves a reservation, with what every way into the new state brings along.
+/// Moves a reservation, with everything that the new state requires.
 pub(crate) async fn move_to(
     tx: &DatabaseTransaction,
     row: &mut reservations::Model,
@@ -159,7 +158,7 @@ pub(crate) async fn move_to(
     Ok(())
 }
 
-/// Writes back what can change of a locked row. What was sold never does; what is in use of it may.
+/// Writes the mutable columns of a locked row. The sold lines never change; the part of them in use may.
 pub(crate) async fn write(
     tx: &DatabaseTransaction,
     row: reservations::Model,

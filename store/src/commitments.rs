@@ -1,7 +1,7 @@
-//! Commitments: capacity that tenants have paid for at providers, with what is left of it.
+//! Commitments: capacity that tenants have paid for at providers, with its remainder.
 //!
-//! A commitment is never changed: what differs is withdrawn and made known anew. What is withdrawn
-//! is in no plan from then on; lines that it covers already stay covered, as they were quoted.
+//! A commitment is never changed: to change it, the tenant withdraws it and registers another. A withdrawn
+//! commitment is in no later plan; lines that it already covers stay covered, as quoted.
 
 use chrono::{DateTime, Utc};
 use market::capacity::{Commitment, OpenCommitment};
@@ -67,7 +67,7 @@ tenant_scoped!(
 );
 
 impl TenantCommitments<'_> {
-    /// Keeps a commitment, whose terms are checked.
+    /// Stores a commitment, whose terms are checked.
     ///
     /// Errors: [`Conflict::OwnCapacityFull`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn add(
@@ -87,7 +87,7 @@ impl TenantCommitments<'_> {
                 .count(tx)
                 .await?;
             if there >= MAX_COMMITMENTS {
-                let (what, most) = ("commitments that run", MAX_COMMITMENTS);
+                let (what, most) = ("running commitments", MAX_COMMITMENTS);
                 return Err(Conflict::OwnCapacityFull { what, most }.into());
             }
             Entity::insert(row.clone().into_active_model())
@@ -98,8 +98,7 @@ impl TenantCommitments<'_> {
         })
     }
 
-    /// The tenant's commitments that are not withdrawn, the newest first, each with what is left of
-    /// it at `now`.
+    /// The tenant's commitments that are not withdrawn, the newest first, each with its remainder at `now`.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn list(&self, now: DateTime<Utc>) -> Result<Vec<OpenCommitment>, StoreError> {
@@ -118,7 +117,7 @@ impl TenantCommitments<'_> {
             .collect()
     }
 
-    /// The tenant's commitment of this id, unless it is withdrawn.
+    /// The tenant's commitment with this id, unless it is withdrawn.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(
@@ -155,7 +154,7 @@ impl TenantCommitments<'_> {
 }
 
 impl AllCommitments<'_> {
-    /// How often any was made known or withdrawn: it grows with each change.
+    /// How often any was registered or withdrawn: it grows with each change.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn changes(&self) -> Result<u64, StoreError> {

@@ -1,4 +1,4 @@
-//! Opening a database: two pools on SQLite, one on PostgreSQL.
+//! Opens a database: two pools on SQLite, one on PostgreSQL.
 
 mod postgres;
 mod sqlite;
@@ -16,9 +16,9 @@ use crate::stock::StockPolicy;
 /// Which database to open.
 #[derive(Clone)]
 pub enum Database {
-    /// An SQLite file, made when it is absent; only its owner reads it.
+    /// An SQLite file, created when it is absent; only its owner reads it.
     Sqlite {
-        /// Where the file is; its folder exists.
+        /// The path of the file; its folder exists.
         path: PathBuf,
     },
     /// A PostgreSQL URL such as `postgres://user:password@host/name`.
@@ -26,7 +26,7 @@ pub enum Database {
 }
 
 impl fmt::Debug for Database {
-    /// A URL holds a password, so it is not shown.
+    /// A URL contains a password, so it is not shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite { path } => f.debug_struct("Sqlite").field("path", path).finish(),
@@ -47,7 +47,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a database. Changes of the schema may be missing in it: see [`Store::migrate_up`].
+    /// Opens a database. Its schema may lack changes: see [`Store::migrate_up`].
     ///
     /// Errors: [`StoreError::Unopened`] when it cannot be reached or opened,
     /// [`StoreError::NoPostgresUrl`]; [`StoreError::OlderSchema`] and [`StoreError::NewerSchema`]
@@ -61,7 +61,7 @@ impl Store {
             }
         };
         if let Err(refusal) = refuse_unknown(&read).await {
-            // What matters is the refusal.
+            // Only the refusal matters.
             let _ = (read.close().await, write.close().await);
             return Err(refusal);
         }
@@ -77,39 +77,39 @@ impl Store {
         })
     }
 
-    /// The same database under another rule about offers whose stock is not counted.
+    /// The same database with another policy for offers without a stock count.
     #[must_use]
     pub fn with_stock_policy(mut self, stock: StockPolicy) -> Self {
         self.stock = stock;
         self
     }
 
-    /// The same database under other limits for tenants that were given none.
+    /// The same database with other limits for tenants without limits of their own.
     #[must_use]
     pub fn with_default_limits(mut self, limits: SpendingLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The gate before what workers save of their rounds.
+    /// The gate in front of the saves of workers.
     #[cfg(feature = "fixture")]
     #[must_use]
     pub fn gate(&self) -> &crate::fixture::Gate {
         &self.gate
     }
 
-    /// Closes all connections; work under way is finished first.
+    /// Closes all connections after the work in progress is finished.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn close(self) -> Result<(), StoreError> {
         self.read.close().await?;
-        // On PostgreSQL this is the same pool, closed already.
+        // On PostgreSQL this is the same pool, which is already closed.
         self.write.close().await?;
         Ok(())
     }
 }
 
-/// Why a database could not be opened, once: each layer repeats what the one below it says.
+/// The reason why a database could not be opened, once: each layer repeats the one below it.
 fn why(error: DbErr) -> String {
     match error {
         DbErr::Conn(RuntimeErr::SqlxError(cause))

@@ -1,8 +1,7 @@
-//! What reservations use of commitments: nodes at a time, and node-hours in all.
+//! How much reservations use of commitments: nodes at a time, and node-hours in all.
 //!
-//! A covered line sets its nodes aside from the hold on until what was quoted as covered ends. When
-//! its reservation closes earlier, the rest is given back; where nothing was ever handed off, all of
-//! it is.
+//! A covered line sets its nodes aside from the hold until the end of the quoted coverage. When its
+//! reservation closes earlier, the rest is returned; where nothing was ever handed off, all of it is.
 
 use std::collections::HashMap;
 
@@ -21,17 +20,17 @@ use crate::entity::coverages::{Column, Entity, Model};
 use crate::entity::{commitments, reservations};
 use crate::{Conflict, StoreError};
 
-/// What reservations use of a commitment.
+/// How much reservations use of a commitment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Used {
-    /// Nodes that are set aside just now.
+    /// Nodes that are set aside now.
     nodes: u32,
     /// Node-seconds that were used or are set aside.
     node_seconds: i64,
 }
 
 impl Used {
-    /// The commitment with what is left of it.
+    /// The commitment with its remainder.
     pub(crate) fn leaves(self, commitment: Commitment) -> OpenCommitment {
         let bought = commitment.node_hours.map(|hours| i64::from(hours) * 3_600);
         OpenCommitment {
@@ -42,7 +41,7 @@ impl Used {
     }
 }
 
-/// What is used of each of these commitments at `now`.
+/// How much of each of these commitments is used at `now`.
 pub(crate) async fn used<C: ConnectionTrait>(
     db: &C,
     ids: impl Iterator<Item = Text<CommitmentId>>,
@@ -66,10 +65,10 @@ pub(crate) async fn used<C: ConnectionTrait>(
     Ok(all)
 }
 
-/// Sets aside what the covered lines of a reservation take of their commitments, within the
+/// Sets aside the part of their commitments that the covered lines of a reservation use, within the
 /// transaction that places its hold.
 ///
-/// Errors: [`Conflict::CommitmentUsed`] where less is left than was quoted, or it was withdrawn.
+/// Errors: [`Conflict::CommitmentUsed`] where less is left than quoted, or it was withdrawn.
 pub(crate) async fn take(
     tx: &DatabaseTransaction,
     tenant: TenantId,
@@ -120,7 +119,7 @@ pub(crate) async fn take(
     Ok(())
 }
 
-/// Gives back what a reservation that closes has not used.
+/// Returns the unused part of a reservation that closes.
 pub(crate) async fn give_back(
     tx: &DatabaseTransaction,
     row: &reservations::Model,

@@ -31,10 +31,10 @@ impl From<Model> for Credit {
 tenant_scoped!(Credits, credits, TenantCredits, AllCredits, "credits");
 
 impl TenantCredits<'_> {
-    /// Keeps a credit of the tenant and posts it.
+    /// Stores a credit of the tenant and posts it.
     ///
-    /// Errors: [`Conflict::Exists`] when it is kept already; [`StoreError::NotFound`] when it is
-    /// another tenant's; [`StoreError::Stale`] when `completion` was taken over.
+    /// Errors: [`Conflict::Exists`] when it is already stored; [`StoreError::NotFound`] when it is another
+    /// tenant's; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn grant(
         &self,
         credit: &Credit,
@@ -89,7 +89,7 @@ impl TenantCredits<'_> {
 }
 
 impl AllCredits<'_> {
-    /// Everyone's credits given within `[from, to)`, in order.
+    /// All tenants' credits given within `[from, to)`, in order.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn between(
@@ -107,7 +107,7 @@ fn within(from: DateTime<Utc>, to: DateTime<Utc>) -> Condition {
         .add(Column::GrantedAt.lt(Moment::from(to)))
 }
 
-/// The credits wanted, in the order in which they were given.
+/// The credits that match, in the order in which they were given.
 pub(crate) async fn find<C: ConnectionTrait>(
     db: &C,
     wanted: Condition,

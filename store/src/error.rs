@@ -1,4 +1,4 @@
-//! What can go wrong, said so that a caller knows what to do next.
+//! Errors, worded so that a caller knows what to do next.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use market::hold_rules::REFUSED_AFTER;
@@ -10,84 +10,84 @@ use crate::cancelled::WITHIN_HOURS;
 use crate::failure;
 use crate::settings::DatabaseMode;
 
-/// A write that meets something already there.
+/// A write that conflicts with an existing row or state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     /// The quote was taken by another reservation.
     #[error("the quote was already taken")]
     QuoteTaken,
-    /// The quote's time ran out.
+    /// The quote has lapsed.
     #[error("the quote has lapsed")]
     QuoteLapsed,
-    /// The hold lapsed, and what was placed since counts it no more.
+    /// The hold lapsed, and holds placed since no longer count it.
     #[error("the hold has lapsed")]
     HoldLapsed,
-    /// The ledger holds another transaction under this idempotency key.
+    /// The ledger has another transaction under this idempotency key.
     #[error("the ledger holds another transaction under the key `{key}`")]
     LedgerKey {
         /// The key.
         key: String,
     },
-    /// The verification has no node of this number.
+    /// The verification has no node with this number.
     #[error("the verification is of {nodes} nodes, and this is not one of them")]
     VerificationFull {
         /// How many nodes it is for.
         nodes: u32,
     },
-    /// Conversations with the node were cut off too often: no other challenge is drawn for it.
+    /// Conversations with the node were cut off too often: it gets no other challenge.
     #[error("conversations with the node were interrupted {times} times already")]
     InterruptedTooOften {
-        /// How often they were.
+        /// How often.
         times: usize,
     },
-    /// The node in use was looked at not long ago.
-    #[error("the node was looked at not long ago; look again in {again_in_seconds} seconds")]
+    /// The node in use was re-checked recently.
+    #[error("the node was re-checked recently; try again in {again_in_seconds} seconds")]
     RecheckedLately {
-        /// When it may be looked at again. Units: seconds from now.
+        /// When it may be re-checked again. Units: seconds from now.
         again_in_seconds: u64,
     },
-    /// A node has committed the agent's key before, in whichever verification.
+    /// A node has committed the agent's key before, in any verification.
     #[error("the key of the agent was committed before")]
     AgentKeyCommitted,
     /// The verification is over.
     #[error("the verification is over")]
     VerificationClosed,
-    /// Something may still run for the reservation, so it cannot be closed.
+    /// Something may still be running for the reservation, so it cannot be closed.
     #[error("the reservation has leases that are not gone")]
     LiveLeases,
-    /// The tenant has as many of them as it may.
+    /// The tenant has the most of them allowed.
     #[error("a tenant may have {most} {what}; delete one first")]
     TooMany {
-        /// What there are too many of, in words.
+        /// The name of the things, in the plural.
         what: &'static str,
-        /// How many there may be.
+        /// The most that are allowed.
         most: u64,
     },
-    /// The tenant keeps as many of them as it may.
+    /// The tenant stores the most of them allowed.
     #[error("a tenant may have {most} {what}; {instead}")]
     NoRoom {
-        /// What there are too many of, in words.
+        /// The name of the things, in the plural.
         what: &'static str,
-        /// How many there may be.
+        /// The most that are allowed.
         most: u64,
-        /// What makes room, in words.
+        /// How to make room, in words.
         instead: &'static str,
     },
-    /// Nodes of the reservation were reported as often as they may be.
+    /// Nodes of the reservation were reported as often as allowed.
     #[error(
         "nodes of a reservation may be reported {most} times in {hours} hours; report again later"
     )]
     TooManyReports {
-        /// How many there may be.
+        /// The most that are allowed.
         most: u64,
-        /// Within how long. Units: hours.
+        /// The period. Units: hours.
         hours: i64,
-        /// When there is room for another. Units: seconds from now.
+        /// When another is allowed. Units: seconds from now.
         again_in_seconds: u64,
     },
     /// Too many holds of the tenant went unused within the last hour.
     #[error(
-        "{} holds of the tenant lapsed or were cancelled within an hour, and none is placed before {}; reserve with `auto_confirm`, which this does not bind, or confirm what you hold",
+        "{} holds of the tenant lapsed or were cancelled within an hour, and none is placed before {}; reserve with `auto_confirm`, to which this limit does not apply, or confirm what you hold",
         REFUSED_AFTER, again_at.to_rfc3339_opts(SecondsFormat::Secs, true)
     )]
     TooManyUnused {
@@ -98,60 +98,60 @@ pub enum Conflict {
     },
     /// The tenant cancelled too many orders before their hand-off.
     #[error(
-        "the tenant cancelled {cancelled} orders before their hand-off within {} hours, which cost the operator their machines, and {most} are let through; confirm again after {}, or have the limit `cancelled_orders` raised",
+        "the tenant cancelled {cancelled} orders before their hand-off within {} hours, which cost the operator their machines, and {most} are allowed; confirm again after {}, or have the limit `cancelled_orders` raised",
         WITHIN_HOURS, again_at.to_rfc3339_opts(SecondsFormat::Secs, true)
     )]
     TooManyCancelled {
-        /// How many were.
+        /// How many it cancelled.
         cancelled: usize,
-        /// How many may be.
+        /// How many are allowed.
         most: u32,
         /// When one may be confirmed again.
         again_at: DateTime<Utc>,
         /// How long that is from now. Units: seconds.
         again_in_seconds: u64,
     },
-    /// The tenant has as many budgets as it may.
+    /// The tenant has the most budgets allowed.
     #[error("a tenant may have {most} budgets; delete one first")]
     TooManyBudgets {
-        /// How many there may be.
+        /// The most that are allowed.
         most: usize,
     },
-    /// The tenant has made known as much of its own as it may.
+    /// The tenant has registered as much of its own capacity as allowed.
     #[error("a tenant may have {most} {what}; withdraw one first")]
     OwnCapacityFull {
-        /// What there are too many of, in words.
+        /// The name of the things, in the plural.
         what: &'static str,
-        /// How many there may be.
+        /// The most that are allowed.
         most: u64,
     },
-    /// Less of a commitment is left than was quoted.
+    /// Less of a commitment is left than quoted.
     #[error("less of commitment {commitment} is left than was quoted")]
     CommitmentUsed {
-        /// Which one.
+        /// The commitment.
         commitment: CommitmentId,
     },
     /// The webhook endpoint is disabled.
     #[error("the webhook endpoint is disabled; enable it first")]
     EndpointDisabled,
-    /// The API key is revoked, has expired or was rotated already.
+    /// The API key is revoked, has expired or was already rotated.
     #[error("the API key is revoked, has expired or was rotated already")]
     KeyNotActive,
-    /// Something is sold, held or may still run at the provider, and its credential is needed to end it.
+    /// The provider sells, or has holds or leases that need its credential to end.
     #[error("the provider is enabled, or holds or leases there are open")]
     ProviderInUse,
     /// Nothing is sold at the provider while it is disabled.
     #[error("{provider} is disabled, and nothing new is sold there")]
     ProviderDisabled {
-        /// Which one.
+        /// The provider.
         provider: ProviderId,
     },
-    /// Nothing new is sold at the provider for a while.
-    #[error("{provider} is in quarantine until {} ({reason}), and nothing new is sold there", until.to_rfc3339_opts(SecondsFormat::Secs, true))]
+    /// The provider is suspended: nothing new is sold there for a while.
+    #[error("{provider} is suspended until {} ({reason}), and nothing new is sold there", until.to_rfc3339_opts(SecondsFormat::Secs, true))]
     ProviderQuarantined {
-        /// Which one.
+        /// The provider.
         provider: ProviderId,
-        /// Why.
+        /// The reason.
         reason: String,
         /// When it ends by itself.
         until: DateTime<Utc>,
@@ -159,43 +159,43 @@ pub enum Conflict {
     /// A row with the same unique value exists.
     #[error("{what} exists already")]
     Exists {
-        /// What exists, in words.
+        /// The name of the existing thing.
         what: &'static str,
     },
 }
 
-/// Why the store did not do as asked. Nothing was written, but where it is [`StoreError::OutcomeUnknown`].
+/// Why the store refused. Nothing was written, except where it is [`StoreError::OutcomeUnknown`].
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Someone else went on with it meanwhile: read it again, or drop the result.
-    #[error("someone else went on with it meanwhile")]
+    /// Another writer changed it meanwhile: read it again, or drop the result.
+    #[error("another writer changed it meanwhile")]
     Stale,
-    /// There is no such thing within the tenant, or at all.
+    /// It does not exist within the tenant, or at all.
     #[error("there is no such {what}")]
     NotFound {
-        /// What was looked for, in words.
+        /// The name of the thing.
         what: &'static str,
     },
-    /// Something already there stands against it.
+    /// An existing row or state conflicts with it.
     #[error(transparent)]
     Conflict(#[from] Conflict),
-    /// The offer has not so many nodes left: take the next candidate.
+    /// The offer does not have that many nodes left: take the next candidate.
     #[error("offer {offer} has {free} nodes left, not {wanted}")]
     OutOfStock {
         /// The offer.
         offer: OfferId,
         /// How many nodes were asked for.
         wanted: u32,
-        /// How many are left, as far as known.
+        /// How many are left, if known.
         free: u32,
     },
-    /// A limit of the tenant or the project would be passed.
+    /// A limit of the tenant or the project would be exceeded.
     #[error(transparent)]
     LimitExceeded(#[from] Box<LimitExceeded>),
-    /// A blocking budget of the tenant or the project would be passed.
+    /// A blocking budget of the tenant or the project would be exceeded.
     #[error(transparent)]
     BudgetExceeded(#[from] Box<BudgetExceeded>),
-    /// The database was made for another mode, and keeps it for life.
+    /// The database was made for another mode, which never changes.
     #[error("this database was made for {is}, not for {wanted}; use another database")]
     ModeMismatch {
         /// The mode it was made for.
@@ -203,7 +203,7 @@ pub enum StoreError {
         /// The mode asked for.
         wanted: DatabaseMode,
     },
-    /// The schema was rewritten on 28 November 2026, and no migration leads there from the one before.
+    /// The schema was rewritten on 28 November 2026, and no migration leads to it from the one before.
     #[error(
         "this database was made by a version from before 28 November 2026 (it has `{change}`), which this one cannot upgrade; nothing was changed: use the version that made it, or keep it aside and start with a new data directory or an empty PostgreSQL database"
     )]
@@ -219,13 +219,13 @@ pub enum StoreError {
         /// The first change that the database has and this program does not.
         change: String,
     },
-    /// What is stored cannot be read: it was not written by this program, or by a newer one.
+    /// A stored value cannot be read: another program wrote it, or a newer version of this one.
     #[error("a stored value cannot be read: {detail}")]
     Corrupt {
-        /// Which value, and why.
+        /// The value and the reason.
         detail: String,
     },
-    /// What is to name a PostgreSQL database does not. It is not shown: it may hold a password.
+    /// The URL is no PostgreSQL URL. It is not shown, because it may contain a password.
     #[error(
         "its URL is not of the form postgres://user:password@host:port/name; write special characters of a password as %XX"
     )]
@@ -233,30 +233,30 @@ pub enum StoreError {
     /// The database could not be opened or reached in the first place.
     #[error("{place} cannot be opened: {why}")]
     Unopened {
-        /// Which database, and where, without user and password.
+        /// The database and its address, without user and password.
         place: String,
-        /// Why, and what to look at.
+        /// The reason, and what to check.
         why: String,
     },
-    /// The database cannot take or answer anything just now: it is lost, stopping, full or busy.
-    /// The same may well succeed later.
-    #[error("the database cannot do it just now")]
+    /// The database cannot write or answer now: it is lost, stopping, full or busy. The same may succeed
+    /// later.
+    #[error("the database is unavailable")]
     Unavailable {
-        /// What the database said.
+        /// The database's error.
         #[source]
         source: DbErr,
     },
     /// The answer to a COMMIT was lost: everything was written, or nothing was.
-    #[error("the answer to a commit was lost, so that nobody knows whether it was written")]
+    #[error("the answer to a commit was lost, so its outcome is unknown")]
     OutcomeUnknown {
-        /// What became of the connection.
+        /// The error of the connection.
         #[source]
         source: DbErr,
     },
     /// The database refused.
-    #[error("the database could not do it")]
+    #[error("the database refused the operation")]
     Database {
-        /// What the database said.
+        /// The database's error.
         #[source]
         source: DbErr,
     },
@@ -284,7 +284,7 @@ impl StoreError {
         }
     }
 
-    /// Turns the breach of a unique index into the conflict that it stands for.
+    /// Turns the violation of a unique index into the conflict that it means.
     pub(crate) fn unique(self, conflict: impl FnOnce() -> Conflict) -> Self {
         match &self {
             Self::Database { source }
@@ -296,7 +296,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same transaction may well succeed when it is begun anew.
+    /// Whether the same transaction may succeed when it is retried.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { source } if failure::is_transient(source))
     }

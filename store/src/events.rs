@@ -1,13 +1,11 @@
-//! Events: what happened to what a tenant has, in the transaction of the change that they tell.
+//! Events: what happened to tenants' things, in the transaction of the change that they report.
 //!
-//! Each tenant's events are numbered without gaps, in the order in which their changes become
-//! true: the number comes from a row of the tenant that stays locked until the end of the
-//! transaction. A reader that saw number n has therefore seen everything before it, also on
-//! PostgreSQL, where transactions commit in any order. So that nobody waits for that row longer
-//! than needed, `append` comes last in a transaction.
+//! Each tenant's events are numbered without gaps, in the order in which their changes take effect. The
+//! number comes from a row of the tenant that stays locked until the end of the transaction. A reader that
+//! saw number n has therefore seen everything before it, also on PostgreSQL, where transactions commit in any
+//! order. `append` comes last in a transaction, so that nobody waits for that row longer than needed.
 //!
-//! Where each event goes besides is in `webhooks`; how old ones are let go, the lowest numbers
-//! first, is in `retention`.
+//! `webhooks` sends events to endpoints; `retention` deletes old events, the lowest numbers first.
 
 mod moves;
 
@@ -32,18 +30,18 @@ pub(crate) use moves::{
     lease_moves, lease_sightings, leases_requested, reservation_moved, reservation_said,
 };
 
-/// Something that just happened. Its id and number are given when it is appended.
+/// Something that just happened. It gets its id and number when it is appended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
-    /// What kind of thing.
+    /// The kind of event.
     pub kind: EventType,
     /// The reservation that it is about, if any.
     pub reservation_id: Option<ReservationId>,
-    /// The particulars: a small JSON object without secrets and addresses.
+    /// The details: a small JSON object without secrets and addresses.
     pub data: serde_json::Value,
 }
 
-/// Which events.
+/// A filter for events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFilter {
     /// Only those with a higher number.
@@ -54,7 +52,7 @@ pub struct EventFilter {
     pub reservation: Option<ReservationId>,
     /// Only those of these kinds; all, when none is named.
     pub kinds: Vec<EventType>,
-    /// Only those about reservations in these projects; with all of them, also what is about none.
+    /// Only those about reservations in these projects; with all projects, also those about no reservation.
     pub within: Projects,
 }
 
@@ -76,7 +74,7 @@ impl TryFrom<events::Model> for Event {
 tenant_scoped!(Events, events, TenantEvents, AllEvents, "events");
 
 impl TenantEvents<'_> {
-    /// Appends events that tell of no change in the database.
+    /// Appends events that report no change in the database.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn append(
@@ -125,7 +123,7 @@ impl TenantEvents<'_> {
         rows.into_iter().map(Event::try_from).collect()
     }
 
-    /// The number of the tenant's last event; 0 when it has none. All up to it can be read.
+    /// The number of the tenant's last event; 0 when it has none. All events up to it can be read.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn last_sequence(&self) -> Result<u64, StoreError> {
@@ -133,7 +131,7 @@ impl TenantEvents<'_> {
         u64::try_from(last).map_err(StoreError::corrupt)
     }
 
-    /// The number up to which the tenant's events are no longer kept; 0 while all are.
+    /// The number up to which the tenant's events are deleted; 0 while none are.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn horizon(&self) -> Result<u64, StoreError> {
@@ -147,11 +145,11 @@ impl TenantEvents<'_> {
     }
 }
 
-/// Tenants that one query names: a database takes so many values at once and no more.
+/// Tenants per query: the databases limit the values of a statement.
 const NAMED_AT_ONCE: usize = 500;
 
 impl AllEvents<'_> {
-    /// The number of each tenant's last event, of those of `tenants` that have any.
+    /// The number of the last event of each of `tenants` that has any.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn last_sequences(
@@ -173,8 +171,8 @@ impl AllEvents<'_> {
     }
 }
 
-/// Appends events to a tenant's, in this order, within the transaction of what they tell, and
-/// sends them on their way to the webhook endpoints that want them.
+/// Appends events to a tenant's, in this order, within the transaction of the change that they report, and
+/// queues them for the webhook endpoints that want them.
 ///
 /// Call it last: other changes of the tenant wait from here to the end of the transaction.
 /// Errors: [`StoreError::Database`].
@@ -189,7 +187,7 @@ pub(crate) async fn append(
     Ok(appended)
 }
 
-/// Numbers and writes events without sending them anywhere.
+/// Numbers and writes events without queueing them for webhooks.
 pub(crate) async fn record(
     tx: &DatabaseTransaction,
     tenant: TenantId,
@@ -219,7 +217,7 @@ pub(crate) async fn record(
     rows.into_iter().map(Event::try_from).collect()
 }
 
-/// Takes the next `count` numbers of a tenant's events; gives the one before them.
+/// Takes the next `count` numbers of a tenant's events; returns the one before them.
 async fn take_numbers(
     tx: &DatabaseTransaction,
     tenant: TenantId,
@@ -248,8 +246,7 @@ async fn take_numbers(
 
 /// A fresh UUID, version 7, of the moment `now`.
 ///
-/// Ids otherwise come from the caller; how many things happen here is known only within the
-/// transaction.
+/// Other ids come from the caller; here only the transaction knows how many are needed.
 pub(crate) fn uuid_at(now: DateTime<Utc>) -> Uuid {
     let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
     Uuid::new_v7(Timestamp::from_unix(

@@ -1,12 +1,12 @@
-//! What a failure of the database means, by its code: begin anew, come again later, or nobody knows.
+//! The meaning of a database error, by its code: retry at once, try again later, or outcome unknown.
 //!
 //! Sources: <https://www.postgresql.org/docs/current/errcodes-appendix.html> and
 //! <https://www.sqlite.org/rescode.html>.
 
 use sea_orm::{DbBackend, DbErr, RuntimeErr, SqlxError};
 
-/// Whether the same transaction may well succeed when it is begun anew at once: a serialisation
-/// failure or deadlock on PostgreSQL (40001, 40P01), a busy or locked SQLite (5, 6, 261, 517).
+/// Whether the same transaction may succeed when it is retried at once: a serialisation failure or deadlock
+/// on PostgreSQL (40001, 40P01), a busy or locked SQLite (5, 6, 261, 517).
 pub(crate) fn is_transient(error: &DbErr) -> bool {
     matches!(
         code(error).as_deref(),
@@ -14,8 +14,8 @@ pub(crate) fn is_transient(error: &DbErr) -> bool {
     )
 }
 
-/// Whether the database cannot take or answer it just now: the connection is lost, or the server, the
-/// disk or another transaction stands against it.
+/// Whether the database cannot write or answer now: the connection is lost, or the server, the disk or
+/// another transaction prevents it.
 pub(crate) fn is_passing(error: &DbErr) -> bool {
     matches!(error, DbErr::ConnectionAcquire(_))
         || is_lost(error)
@@ -25,11 +25,10 @@ pub(crate) fn is_passing(error: &DbErr) -> bool {
         })
 }
 
-/// Whether nobody can tell from this answer to a COMMIT what became of it.
+/// Whether the outcome of a COMMIT is unknown after this answer.
 ///
-/// SQLite gives a code at once; with an I/O error (10) what was written of the transaction may be found
-/// whole in the write-ahead log by whoever opens the file next, and an interruption (9) may come when all is
-/// done.
+/// SQLite returns a code at once. After an I/O error (10) the next process that opens the file may find the
+/// whole transaction in the write-ahead log, and an interruption (9) may come when all is done.
 pub(crate) fn hides_outcome(error: &DbErr, backend: DbBackend) -> bool {
     let code = code(error);
     is_lost(error)
@@ -39,7 +38,7 @@ pub(crate) fn hides_outcome(error: &DbErr, backend: DbBackend) -> bool {
         })
 }
 
-/// Whether the connection is gone, without a word of the database.
+/// Whether the connection is gone, without an answer of the database.
 fn is_lost(error: &DbErr) -> bool {
     matches!(
         cause(error),
@@ -70,7 +69,7 @@ fn is_going_down(code: &str) -> bool {
 
 /// The primary code: the lowest eight bits of an extended one.
 fn sqlite_primary(code: &str) -> Option<u32> {
-    // Those of PostgreSQL have five characters, and those of SQLite four at most.
+    // PostgreSQL's codes have five characters, SQLite's four at most.
     let code: u32 = code.parse().ok().filter(|_| code.len() < 5)?;
     Some(code & 0xff)
 }

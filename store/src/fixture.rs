@@ -1,10 +1,10 @@
 //! Databases for tests: a fresh one for each test, on SQLite and on PostgreSQL.
 //!
-//! For tests alone, of this crate and of those that use it (feature `fixture`); what cannot be set
-//! up panics and says why. PostgreSQL is `TEST_DATABASE_URL` where that is set, else a private
-//! cluster from installed binaries, else the test says that it skips that half;
-//! `REQUIRE_SERVICES=1` turns the skip into a failure. Most life-cycle tests run on SQLite alone unless
-//! `EVERY_DATABASE=1` is set ([`for_usual_database`]).
+//! For tests only, of this crate and of those that use it (feature `fixture`). A failed set-up panics with
+//! its reason. PostgreSQL is `TEST_DATABASE_URL` where that is set, else a private cluster from installed
+//! binaries, else the test reports that it skips that half; `REQUIRE_SERVICES=1` turns the skip into a
+//! failure. Most life-cycle tests run on SQLite alone unless `EVERY_DATABASE=1` is set
+//! ([`for_usual_database`]).
 
 mod gate;
 mod postgres;
@@ -40,20 +40,20 @@ use crate::{Database, Store, StoreError};
 /// A migrated database that nobody else uses.
 #[derive(Debug)]
 pub struct TestDatabase {
-    /// What was opened; another process may open it too.
+    /// The opened database; another process may open it too.
     pub database: Database,
-    /// It, opened.
+    /// Its open store.
     pub store: Store,
     cleanup: Cleanup,
 }
 
 #[derive(Debug)]
 enum Cleanup {
-    /// The folder goes when this is dropped.
+    /// The folder is removed when this is dropped.
     Folder { _folder: TempDir },
-    /// The private server goes with all of its databases.
+    /// The private server ends with all of its databases.
     WithServer,
-    /// The database is dropped through the server's own one.
+    /// The database is dropped through the server's own database.
     Drop { admin_url: String, name: String },
 }
 
@@ -76,7 +76,7 @@ impl TestDatabase {
         }
     }
 
-    /// A fresh database on PostgreSQL; `None`, said aloud, where there is none.
+    /// A fresh database on PostgreSQL; `None`, with a message, where there is none.
     ///
     /// # Panics
     /// When `REQUIRE_SERVICES=1` and there is none, or when it cannot be made.
@@ -92,7 +92,7 @@ impl TestDatabase {
         let admin_url = server.url("postgres");
         let database = Database::Url(server.url(&name));
         if !server.is_private() {
-            // A template would stay behind there: nobody knows which test is the last.
+            // A template would be left behind there: nobody knows which test is the last.
             execute(&admin_url, &format!("CREATE DATABASE {name}")).await;
             return Some(Self {
                 store: open(database.clone()).await,
@@ -112,7 +112,7 @@ impl TestDatabase {
         })
     }
 
-    /// A fresh database on a server of the test's own.
+    /// A fresh database on the test's own server.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -127,9 +127,8 @@ impl TestDatabase {
         }
     }
 
-    /// Closes and removes it. A test that fails before leaves a database on a server that was
-    /// there before. A private server takes its databases along, 8 MB for each; to drop one takes
-    /// longer than to make it.
+    /// Closes and removes it. A test that fails earlier leaves a database on a server that existed before. A
+    /// private server removes its databases with it, 8 MB each; dropping one takes longer than creating it.
     ///
     /// # Panics
     /// When it cannot be removed.
@@ -141,7 +140,7 @@ impl TestDatabase {
     }
 }
 
-/// The server, or `None`, said aloud.
+/// The server, or `None` with a message.
 ///
 /// # Panics
 /// When `REQUIRE_SERVICES=1` and there is none.
@@ -155,7 +154,7 @@ fn found<T>(server: Result<T, String>) -> Option<T> {
         !is_required,
         "REQUIRE_SERVICES=1, but there is no PostgreSQL: {why}"
     );
-    // Not a print macro: those of a passing test are kept from the reader.
+    // Not a print macro: the output of a passing test is not shown.
     let _ = writeln!(std::io::stderr(), "skipped: needs PostgreSQL ({why})");
     None
 }
@@ -172,8 +171,8 @@ where
     on_postgres(&test).await;
 }
 
-/// Runs a test on a fresh SQLite file and, where `EVERY_DATABASE=1` is set, on PostgreSQL too:
-/// `cargo xtask check --full` sets it. For a test whose statements other tests run on both.
+/// Runs a test on a fresh SQLite file and, where `EVERY_DATABASE=1` is set, on PostgreSQL too: `cargo xtask
+/// check --full` sets it. For a test whose statements other tests run on both.
 ///
 /// # Panics
 /// When the test does, or a database cannot be made.
@@ -202,8 +201,8 @@ async fn on_postgres(test: &impl AsyncFn(&Store)) {
     }
 }
 
-/// Puts a migrated SQLite file at a path where none is, as [`Store::connect`] would have made it. The
-/// schema is made once for this process, and each file is a copy.
+/// Puts a migrated SQLite file at a free path, as [`Store::connect`] would have created it. The schema is
+/// created once for this process, and each file is a copy.
 ///
 /// # Panics
 /// When it cannot be made.
@@ -226,8 +225,8 @@ async fn migrated_sqlite() -> Vec<u8> {
     std::fs::read(path).expect("the file")
 }
 
-/// The migrated database that others on the private server are copies of: a copy is made as fast as an
-/// empty database, and the migrations take several times as long.
+/// The migrated database that others on the private server are copied from. A copy takes as long as an empty
+/// database, and the migrations several times as long.
 const TEMPLATE_NAME: &str = "broker_test_template";
 
 /// Nobody is connected to a template while it is copied.
@@ -257,10 +256,10 @@ async fn execute(url: &str, statement: &str) {
     server.close().await.expect("closes");
 }
 
-/// Runs a statement as it stands, to see what the database itself refuses.
+/// Runs a raw statement, to see whether the database itself refuses it.
 ///
 /// # Errors
-/// What the database says, in words.
+/// The database's error, in words.
 pub async fn execute_raw(store: &Store, statement: &str) -> Result<(), String> {
     store
         .write
@@ -329,7 +328,7 @@ pub async fn columns(store: &Store) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Everything that stands in the database, as text: table, name and values of every column.
+/// The whole contents of the database, as text: table, name and values of every column.
 ///
 /// # Panics
 /// When it cannot be read.

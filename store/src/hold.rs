@@ -1,4 +1,4 @@
-//! Placing a hold: the quote is taken and the stock set aside in one transaction, or neither.
+//! Places a hold: one transaction takes the quote and sets the stock aside, or does neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,30 +25,30 @@ use crate::reservations::{Reservation, TenantReservations, Wish};
 use crate::tx::transaction;
 use crate::{Conflict, StoreError, commands, coverage, events, providers, quotes, spending, stock};
 
-/// A reservation about to be placed. What it holds are the nodes of its lines.
+/// A reservation to be placed. Its holds are for the nodes of its lines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewReservation {
     /// Its id.
     pub id: ReservationId,
-    /// In which project of the tenant.
+    /// The project of the tenant.
     pub project_id: ProjectId,
-    /// Who places it; `None` when nobody of the tenant does.
+    /// The principal that places it; `None` when nobody of the tenant does.
     pub created_by: Option<PrincipalId>,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     pub name: String,
-    /// What was asked for.
+    /// The demand.
     pub demand: Demand,
     /// The plan it comes from.
     pub plan_id: PlanId,
     /// The quote it takes.
     pub quote_id: QuoteId,
-    /// What is sold: the lines of the quote.
+    /// The sold lines: those of the quote.
     pub lines: Vec<QuoteLine>,
-    /// Whether it falls and is replaced as one.
+    /// Whether it fails and is replaced as one.
     pub gang: bool,
-    /// What must not be passed, also by a replacement.
+    /// The highest price to accept, also for a replacement.
     pub ceiling: Option<Ceiling>,
-    /// How deeply its nodes prove themselves.
+    /// The verification level of its nodes.
     pub verification: Level,
     /// The public SSH keys that its machines get, in OpenSSH form.
     pub ssh_public_keys: Vec<String>,
@@ -56,17 +56,17 @@ pub struct NewReservation {
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
-    /// Until when it is waited for; `None`: as long as it takes. The hand-off settles its end.
+    /// Until when we wait for its hand-off; `None`: without a limit. The hand-off sets its end.
     pub window_end: Option<DateTime<Utc>>,
-    /// When the hold lapses unless it is confirmed; sooner where [`hold_rules`] say so.
+    /// When the hold lapses unless it is confirmed; sooner where [`hold_rules`] require it.
     pub hold_expires_at: DateTime<Utc>,
-    /// Whether it is confirmed in the same call: no rule about holds that wait is for it.
+    /// Whether it is confirmed in the same call: then the rules about waiting holds do not apply.
     pub confirmed_at_once: bool,
 }
 
 impl TenantReservations<'_> {
-    /// Takes the quote and sets the stock aside; what is confirmed at once is confirmed with it, or not
-    /// placed at all.
+    /// Takes the quote and sets the stock aside. A reservation to be confirmed at once is confirmed with it,
+    /// or not placed at all.
     ///
     /// Errors: [`StoreError::LimitExceeded`] and [`StoreError::BudgetExceeded`], which are checked
     /// against all that the tenant has, also when several holds are placed at once;
@@ -131,7 +131,7 @@ impl TenantReservations<'_> {
     }
 }
 
-/// Lets a hold that waits to be confirmed stand for as long as the rules say, or refuses it.
+/// Lets a hold that waits for confirmation last as long as the rules allow, or refuses it.
 ///
 /// Errors: [`Conflict::TooManyUnused`].
 async fn shorten(
@@ -161,7 +161,7 @@ async fn shorten(
     Ok(())
 }
 
-/// When holds of a tenant lapsed or were cancelled unconfirmed, as far as that is remembered.
+/// When holds of a tenant lapsed or were cancelled unconfirmed, within the period that counts.
 async fn unused(
     tx: &DatabaseTransaction,
     tenant: TenantId,
@@ -177,9 +177,9 @@ async fn unused(
         .columns([Column::HoldExpiresAt, Column::ClosedAt])
         .filter(Column::TenantId.eq(Text(tenant)))
         .filter(Column::ConfirmedAt.is_null())
-        // What a budget ended is no doing of the tenant's.
+        // A stop by a budget is not the tenant's doing.
         .filter(Column::StoppedBy.is_null())
-        // None was closed in the last hour that would have lapsed before.
+        // A hold that was closed in the last hour lapses no earlier than that.
         .filter(Column::HoldExpiresAt.gt(since))
         .filter(Condition::any().add(Column::State.eq("closed")).add(lapsed))
         .into_tuple()
@@ -272,7 +272,7 @@ pub(crate) async fn own_project(
         .ok_or(StoreError::NotFound { what: "project" })
 }
 
-/// What a reservation holds, by offer, and no longer does.
+/// The nodes that a reservation held, by offer, and no longer holds.
 pub(crate) async fn release(
     tx: &DatabaseTransaction,
     reservation: ReservationId,

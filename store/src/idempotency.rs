@@ -1,10 +1,10 @@
-//! Idempotency keys: a write asked for twice happens once, and is answered alike.
+//! Idempotency keys: a repeated write happens once, and gets the same answer.
 //!
-//! `begin` takes the key before the work; the function that does the work completes it in the same
-//! transaction as the effect, so that there is never one without the other. A request that was
-//! refused is abandoned, and may be tried again under the same key. A process that died in
-//! between leaves the key running: after [`TAKE_OVER_SECONDS`] the next try takes it over, and
-//! the first one, should it still be alive, can no longer complete.
+//! `begin` takes the key before the work. The function that does the work completes it in the same
+//! transaction as the effect, so that there is never one without the other. The key of a refused request is
+//! abandoned, and may be tried again. A process that died in between leaves the key running: after
+//! [`TAKE_OVER_SECONDS`] the next attempt takes it over, and the first one, should it still be alive, can no
+//! longer complete.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::TenantId;
@@ -22,20 +22,20 @@ use crate::tx::transaction;
 
 /// How long an answer is replayed. Units: seconds.
 pub const KEPT_SECONDS: i64 = 24 * 3_600;
-/// How long a key that nobody completed stands in the way. Units: seconds.
+/// How long a key that nobody completed blocks later attempts. Units: seconds.
 pub const TAKE_OVER_SECONDS: i64 = 60;
 
 const RUNNING: &str = "running";
 const DONE: &str = "done";
 
-/// The right to complete a key. It is lost when another try takes the key over.
+/// The right to complete a key. It is lost when another attempt takes the key over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyMark {
     key: String,
     attempt: i64,
 }
 
-/// What was, or is to be, answered.
+/// The answer to a request, sent or to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
@@ -44,30 +44,30 @@ pub struct Answer {
     pub body: String,
 }
 
-/// What stands under a key.
+/// The state of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
     /// Nothing yet: do the work and complete the mark.
     Fresh(IdempotencyMark),
-    /// The same was asked before: answer alike.
+    /// The same request was made before: give the same answer.
     Replay(Answer),
-    /// The same is being worked on right now.
+    /// The same request is in progress.
     InProgress,
-    /// Something else was asked under this key.
+    /// The key belongs to another request.
     Mismatch,
 }
 
-/// What rides in the transaction of an effect: the answer to a repetition, and the audit entry.
+/// Additions to the transaction of an effect: the answer to a repetition, and the audit entry.
 pub struct Completion<'a, T> {
-    /// The mark to complete; `None` when the request bears no key.
+    /// The mark to complete; `None` when the request has no key.
     pub mark: Option<&'a IdempotencyMark>,
     /// The note to append to the audit log.
     pub audit: Option<&'a AuditNote>,
-    /// The answer for the row that the write leads to; it may be asked more than once.
+    /// Renders the answer for the written row; it may be called more than once.
     pub render: &'a (dyn Fn(&T) -> Answer + Send + Sync),
 }
 
-// Derived, both would ask the same of `T`, which is only borrowed.
+// A derive would require the same traits of `T`, which is only borrowed.
 impl<T> Clone for Completion<'_, T> {
     fn clone(&self) -> Self {
         *self
@@ -92,7 +92,7 @@ tenant_scoped!(
 );
 
 impl TenantIdempotencyKeys<'_> {
-    /// Takes a key, or says what stands under it.
+    /// Takes a key, or returns its state.
     ///
     /// `method_path` and `body_hash` (at most 64 characters) tell whether it is the same request.
     /// Errors: [`StoreError::Database`].
@@ -151,7 +151,7 @@ impl TenantIdempotencyKeys<'_> {
         })
     }
 
-    /// Gives a key back after the request was refused and nothing was written.
+    /// Releases a key after the request was refused and nothing was written.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn abandon(&self, mark: &IdempotencyMark) -> Result<(), StoreError> {
@@ -195,10 +195,9 @@ impl Model {
     }
 }
 
-/// Completes a mark and appends the audit entry within the transaction of the effect, as the last
-/// thing that it does.
+/// Completes a mark and appends the audit entry within the transaction of the effect, as its last statements.
 ///
-/// Errors: [`StoreError::Stale`] when another try took the key over.
+/// Errors: [`StoreError::Stale`] when another attempt took the key over.
 pub(crate) async fn complete<T>(
     tx: &DatabaseTransaction,
     tenant: TenantId,

@@ -1,9 +1,9 @@
-//! The matcher's peer: the question of a narrow match as one indexed query of PostgreSQL, for
-//! `broker bench match`. Nothing of the service reads it.
+//! A baseline for the matcher: a narrow match as one indexed query of PostgreSQL, for `broker bench match`.
+//! The service itself does not use it.
 
 use sea_orm::sqlx::{self, Connection as _, PgConnection, Row as _};
 
-/// An offer as it stands in the table of the comparison.
+/// An offer in the table of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedOffer {
     /// The GPU's name.
@@ -12,17 +12,17 @@ pub struct IndexedOffer {
     pub gpus: i32,
     /// Whether it is spot.
     pub spot: bool,
-    /// Whether it may be taken at all: fresh, and not sold out.
+    /// Whether it can be sold at all: fresh, and not sold out.
     pub open: bool,
     /// The country's code; empty where none is known.
     pub country: String,
-    /// Nodes that can be had at most.
+    /// Nodes that are available at most.
     pub stock: i32,
     /// The price of a node for an hour. Units: 1e-8 US dollars.
     pub price_units: i64,
 }
 
-/// What is asked of the table.
+/// The question to the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedQuestion {
     /// The GPU's name.
@@ -35,11 +35,11 @@ pub struct IndexedQuestion {
     pub nodes: i32,
     /// The most that a node may cost. Units: 1e-8 US dollars an hour.
     pub most_units: i64,
-    /// Where it may stand; anywhere, where none is named.
+    /// The countries to search; anywhere, where none is named.
     pub countries: Vec<String>,
 }
 
-/// A table of offers with the index that its question asks for, on a connection of its own; it goes
+/// A temporary table of offers with the index that its question needs, on a connection of its own; it ends
 /// with the connection.
 #[derive(Debug)]
 pub struct IndexedOffers {
@@ -50,7 +50,7 @@ pub struct IndexedOffers {
 const CHUNK: usize = 20_000;
 
 impl IndexedOffers {
-    /// Makes the table and fills it.
+    /// Creates the table and fills it.
     ///
     /// Errors: the database's.
     pub async fn fill(
@@ -58,7 +58,7 @@ impl IndexedOffers {
         offers: impl Iterator<Item = IndexedOffer>,
     ) -> Result<Self, sqlx::Error> {
         let mut connection = PgConnection::connect(url).await?;
-        // What is temporary lives in buffers of its own, small unless asked for.
+        // Temporary tables use buffers of their own, which are small by default.
         for statement in [
             "SET temp_buffers = '512MB'",
             "CREATE TEMPORARY TABLE bench_offers (id serial, gpu text, gpus int, spot bool, \
@@ -74,7 +74,7 @@ impl IndexedOffers {
         for statement in [
             "CREATE INDEX ON bench_offers (gpu, gpus, spot, price_units) \
              INCLUDE (country, stock, id) WHERE open",
-            // Until it is vacuumed, a scan of the index alone looks each row up in the table as well.
+            // Before a vacuum an index-only scan also looks each row up in the table.
             "VACUUM ANALYZE bench_offers",
         ] {
             sqlx::query(statement).execute(&mut connection).await?;

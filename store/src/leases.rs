@@ -1,4 +1,4 @@
-//! Leases: things at providers that we run and pay for. They change only through `work`.
+//! Leases: things at providers that we run and pay for. Only `work` changes them.
 
 mod returned;
 mod write;
@@ -22,12 +22,12 @@ use crate::scope::tenant_scoped;
 pub use returned::ReturnedList;
 pub(crate) use write::{insert, update};
 
-/// What the lists of a provider say of a lease that it does not show.
+/// How a provider's lists show a lease that is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing {
-    /// When the first of the lists in a row that lack it was asked for.
+    /// When the first of the consecutive lists without it was requested.
     pub since: DateTime<Utc>,
-    /// When the first of these was asked for that was neither empty nor halved.
+    /// When the first of these was requested that was neither empty nor halved.
     pub lacked_since: Option<DateTime<Utc>>,
 }
 
@@ -48,16 +48,16 @@ pub struct Lease {
     pub nodes: u32,
     /// The number of its first node within the reservation.
     pub node_base: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: LeaseState,
     /// The mark on the machine.
     pub client_token: ClientToken,
     /// The provider's own id, once known.
     pub provider_lease_id: Option<ProviderLeaseId>,
-    /// Its nodes as the provider shows them.
+    /// Its nodes as the provider reports them.
     pub provider_nodes: Vec<ProviderNode>,
-    /// What the provider said that it bills for one node and hour; `None` when it did not say.
-    /// The offer holds what was quoted.
+    /// The provider's reported price for one node and hour; `None` when it did not report one. The offer has
+    /// the quoted price.
     pub price_per_node_hour: Option<Money>,
     /// How often the order was sent.
     pub attempts: u32,
@@ -69,7 +69,7 @@ pub struct Lease {
     pub started_at: Option<DateTime<Utc>>,
     /// When all its nodes ran.
     pub up_at: Option<DateTime<Utc>>,
-    /// Until when its nodes must have proved themselves.
+    /// The deadline of its nodes' verification.
     pub verify_deadline: Option<DateTime<Utc>>,
     /// When the tenant got access.
     pub handed_off_at: Option<DateTime<Utc>>,
@@ -77,25 +77,25 @@ pub struct Lease {
     pub metered_to: Option<DateTime<Utc>>,
     /// When the provider accepted the release.
     pub release_accepted_at: Option<DateTime<Utc>>,
-    /// When the provider said that it is no more.
+    /// When the provider reported that it is gone.
     pub gone_at: Option<DateTime<Utc>>,
-    /// When it fell.
+    /// When it failed.
     pub fell_at: Option<DateTime<Utc>>,
-    /// The event by which it fell.
+    /// The event by which it failed.
     pub fall_reason: Option<LeaseEvent>,
-    /// How it fell, in words.
+    /// The failure in words.
     pub fall_note: Option<String>,
-    /// The fallen lease that it stands in for.
+    /// The failed lease that it replaces.
     pub replaces: Option<LeaseId>,
-    /// The lease that stands in for it.
+    /// The lease that replaces it.
     pub replaced_by: Option<LeaseId>,
-    /// Whether its fleet goes on without it.
+    /// Whether its fleet continues without it.
     pub given_up: bool,
-    /// What its provider's lists say, while it is not shown.
+    /// How its provider's lists show it, while it is missing.
     pub missing: Option<Missing>,
-    /// The credential with which it was last shown, as a mark.
+    /// The mark of the credential that last listed it.
     pub seen_credential: Option<String>,
-    /// Since when its machine runs though the lease is gone: it waits for a person.
+    /// Since when its machine has been running though the lease is gone: a person must look.
     pub returned_at: Option<DateTime<Utc>>,
 }
 
@@ -149,7 +149,7 @@ impl TryFrom<Model> for Lease {
 tenant_scoped!(Leases, leases, TenantLeases, AllLeases, "leases");
 
 impl TenantLeases<'_> {
-    /// The leases of a reservation of the tenant, in the order of their making.
+    /// The leases of a reservation of the tenant, in the order of their creation.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn of_reservation(&self, id: ReservationId) -> Result<Vec<Lease>, StoreError> {
@@ -159,7 +159,7 @@ impl TenantLeases<'_> {
         find_all(&self.store.read, wanted).await
     }
 
-    /// The tenant's lease of this id.
+    /// The tenant's lease with this id.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
@@ -172,7 +172,7 @@ impl TenantLeases<'_> {
 }
 
 impl AllLeases<'_> {
-    /// The leases of a reservation, whosever it is, in the order of their making.
+    /// The leases of a reservation of any tenant, in the order of their creation.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn of_reservation(&self, id: ReservationId) -> Result<Vec<Lease>, StoreError> {
@@ -183,8 +183,7 @@ impl AllLeases<'_> {
         .await
     }
 
-    /// The lease of this id, whosever it is. A machine's mark names it:
-    /// [`ClientToken::lease_id`].
+    /// The lease with this id, of any tenant. A machine's mark names it: [`ClientToken::lease_id`].
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: LeaseId) -> Result<Option<Lease>, StoreError> {
@@ -192,7 +191,7 @@ impl AllLeases<'_> {
         row.map(Lease::try_from).transpose()
     }
 
-    /// Every lease whose provider said what it bills for it, in the order of their making.
+    /// Every lease whose provider reported its price, in the order of their creation.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn with_stated_price(&self) -> Result<Vec<Lease>, StoreError> {
@@ -203,7 +202,7 @@ impl AllLeases<'_> {
         .await
     }
 
-    /// Every lease in its tenant's hands, in the order of their making.
+    /// Every lease in its tenant's hands, in the order of their creation.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn handed_off(&self) -> Result<Vec<Lease>, StoreError> {
@@ -221,8 +220,8 @@ impl AllLeases<'_> {
         find_all(&self.store.read, wanted).await
     }
 
-    /// Every accepted lease that its provider does not show, of those that somebody counts on, in the
-    /// order of their making.
+    /// Every accepted lease that is still needed and that its provider does not list, in the order of their
+    /// creation.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn missing(&self) -> Result<Vec<Lease>, StoreError> {
@@ -264,7 +263,7 @@ async fn find_all<C: ConnectionTrait>(db: &C, wanted: Condition) -> Result<Vec<L
     rows.into_iter().map(Lease::try_from).collect()
 }
 
-/// The leases of some reservations, in the order of their making.
+/// The leases of some reservations, in the order of their creation.
 pub(crate) async fn of_reservations(
     tx: &DatabaseTransaction,
     ids: impl IntoIterator<Item = ReservationId>,
@@ -273,7 +272,7 @@ pub(crate) async fn of_reservations(
     find_all(tx, Condition::all().add(wanted)).await
 }
 
-/// Whether anything may still run for a reservation.
+/// Whether anything may still be running for a reservation.
 pub(crate) async fn any_live(
     tx: &DatabaseTransaction,
     id: ReservationId,

@@ -1,4 +1,4 @@
-//! The ledger: transactions appended once each, and what they add up to.
+//! The ledger: transactions appended once each, and their sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,44 +19,44 @@ use crate::scope::service_wide;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError, charges, credits};
 
-/// What an account adds up to in one unit.
+/// The sum of an account in one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountBalance {
     /// The account.
     pub account: Account,
-    /// What the amount counts.
+    /// The unit of the amount.
     pub unit: LedgerUnit,
     /// Debits less credits.
     pub amount: i128,
 }
 
-/// What a recount of the whole ledger found.
+/// The result of a recount of the whole ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LedgerCheck {
     /// Transactions counted.
     pub transactions: u64,
     /// Postings counted.
     pub postings: u64,
-    /// What all postings add up to in each unit: zero when the books balance.
+    /// The sum of all postings in each unit: zero when the ledger balances.
     pub totals: BTreeMap<LedgerUnit, i128>,
     /// Transactions whose postings do not sum to zero in each unit, or that have fewer than two.
     pub unbalanced: Vec<TransactionId>,
 }
 
 impl LedgerCheck {
-    /// Whether the books balance, each transaction and in all.
+    /// Whether the ledger balances, each transaction and in all.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.unbalanced.is_empty() && self.totals.values().all(|total| *total == 0)
     }
 }
 
-/// The whole ledger beside what it books, all as it stood at one moment.
+/// The whole ledger beside the charges and credits that it books, as of one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Books {
     /// The recount of the postings.
     pub check: LedgerCheck,
-    /// What every account adds up to, in order of account and unit.
+    /// The balance of every account, in order of account and unit.
     pub balances: Vec<AccountBalance>,
     /// Every charge, in order of time.
     pub charges: Vec<Charge>,
@@ -67,7 +67,7 @@ pub struct Books {
 service_wide!(Ledger, ledger, "ledger");
 
 impl Ledger<'_> {
-    /// Posts transactions, all or none; one posted before under its key is passed over.
+    /// Posts transactions, all or none; one that was posted before under its key is skipped.
     ///
     /// Errors: [`Conflict::LedgerKey`] when another transaction was posted under the same key.
     pub async fn post(
@@ -85,7 +85,7 @@ impl Ledger<'_> {
         recount(&self.store.snapshot().await?).await
     }
 
-    /// The whole ledger and what it books, to hold the one against the other.
+    /// The whole ledger and the items that it books, for comparison.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn books(&self) -> Result<Books, StoreError> {
@@ -101,7 +101,7 @@ impl Ledger<'_> {
 
 async fn balances<C: ConnectionTrait>(db: &C) -> Result<Vec<AccountBalance>, StoreError> {
     let mut sums: BTreeMap<(Account, LedgerUnit), i128> = BTreeMap::new();
-    // Summed here: a sum in SQL is another type on each database, and may wrap or fail.
+    // Summed here: a sum in SQL has another type on each database, and may wrap or fail.
     for leg in postings::Entity::find().all(db).await? {
         *sums.entry((leg.account.0, leg.unit.0)).or_default() += i128::from(leg.amount);
     }
@@ -143,7 +143,7 @@ async fn recount(tx: &DatabaseTransaction) -> Result<LedgerCheck, StoreError> {
     Ok(check)
 }
 
-/// Posts transactions, within the transaction of what they are about.
+/// Posts transactions, within the transaction of the items that they book.
 ///
 /// Errors: [`Conflict::LedgerKey`].
 pub(crate) async fn post(
@@ -200,7 +200,7 @@ fn legs(id: TransactionId, transaction: &Transaction) -> Result<Vec<postings::Mo
         .collect())
 }
 
-/// Compares a transaction with what was posted under its key; only the ids may differ.
+/// Compares a transaction with the one posted under its key; only the ids may differ.
 async fn same_as_posted(
     tx: &DatabaseTransaction,
     transaction: &Transaction,

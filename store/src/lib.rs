@@ -1,17 +1,16 @@
 //! The only SQL of the broker: one set of entities on SQLite and on PostgreSQL.
 //!
-//! [`Store`] has a handle for each noun, in the file of that noun: `store.quotes()`,
-//! `store.reservations()`, `store.work()`. What belongs to a tenant is reached through
-//! `.of(tenant)`; looking across tenants is said aloud, with `.across_tenants()`. A forgotten
-//! tenant therefore does not compile.
+//! [`Store`] has a handle for each noun, in the file of that noun: `store.quotes()`, `store.reservations()`,
+//! `store.work()`. A tenant's rows are reached through `.of(tenant)`; reads across tenants are explicit, with
+//! `.across_tenants()`. A forgotten tenant therefore does not compile.
 //!
-//! Rules that hold for every function here:
-//! - `now` and ids come from the caller; moments are kept in whole microseconds.
-//! - A write is one short transaction, begun anew when the database asks for it (see `tx`). No
-//!   transaction holds anything but database work.
+//! Rules for every function here:
+//! - `now` and ids come from the caller; moments are stored in whole microseconds.
+//! - A write is one short transaction, retried when the database asks for it (see `tx`). A transaction
+//!   contains only database work.
 //! - Rows are plain structs with the market's types; the tables behind them never leave the crate.
-//! - Who may do what, and which state follows which, is decided by the callers and by `market`;
-//!   the store only refuses to write over what changed meanwhile ([`StoreError::Stale`]).
+//! - The callers and `market` decide permissions and the order of states; the store only refuses to overwrite
+//!   a row that changed meanwhile ([`StoreError::Stale`]).
 
 #![forbid(unsafe_code)]
 

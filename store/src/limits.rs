@@ -1,6 +1,7 @@
 //! Limits: how much a tenant, and each project of it, may have in use at once.
 //!
-//! A tenant that was given none has those of the configuration; a project, none but its tenant's.
+//! A tenant without limits of its own has those of the configuration; a project without its own has only its
+//! tenant's.
 
 use chrono::{DateTime, Utc};
 use market::ids::{ProjectId, TenantId};
@@ -21,18 +22,18 @@ use crate::{StoreError, hold, spending};
 pub struct ScopeLimits {
     /// The project; `None`: the tenant as a whole.
     pub project_id: Option<ProjectId>,
-    /// What they are.
+    /// The limits.
     pub limits: SpendingLimits,
     /// When they were set; `None` for those of the configuration.
     pub changed_at: Option<DateTime<Utc>>,
 }
 
-/// New limits: `None` leaves one as it is, `Some(None)` takes it away.
+/// New limits: `None` leaves one unchanged, `Some(None)` removes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitsChange {
     /// GPUs that are held or leased.
     pub gpus: Option<Option<u32>>,
-    /// What all that is held or leased costs. Units: US dollars per hour.
+    /// The cost of everything held or leased. Units: US dollars per hour.
     pub usd_per_hour: Option<Option<Money>>,
     /// Holds that are not confirmed.
     pub open_holds: Option<Option<u32>>,
@@ -45,7 +46,7 @@ pub struct LimitsChange {
 }
 
 impl LimitsChange {
-    /// The limits once they are changed.
+    /// The limits after the change.
     #[must_use]
     pub fn of(self, old: SpendingLimits) -> SpendingLimits {
         SpendingLimits {
@@ -115,7 +116,7 @@ impl TenantLimits<'_> {
         Ok(all)
     }
 
-    /// Changes the limits of the tenant or of one project. What is in use already stays.
+    /// Changes the limits of the tenant or of one project. Capacity already in use stays.
     ///
     /// Errors: [`StoreError::NotFound`] for a project that is not the tenant's;
     /// [`StoreError::Stale`] when `completion` was taken over.
@@ -128,7 +129,7 @@ impl TenantLimits<'_> {
     ) -> Result<ScopeLimits, StoreError> {
         let (store, tenant) = (self.store, self.tenant);
         transaction!(store, |tx| {
-            // Holds that are being placed are checked against the one or the other, not in between.
+            // Holds that are being placed are checked against the old or the new limits, not a mix.
             spending::lock(tx, tenant).await?;
             if let Some(project) = project {
                 hold::own_project(tx, tenant, project).await?;
@@ -183,7 +184,7 @@ fn row(
     }
 }
 
-/// The limits that hold for a tenant or a project.
+/// The limits that apply to a tenant or a project.
 pub(crate) async fn effective<C: ConnectionTrait>(
     db: &C,
     tenant: TenantId,

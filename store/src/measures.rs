@@ -1,5 +1,5 @@
-//! Figures that the operator watches: what waits, how far a replica is behind, how connections are
-//! used. All of them are read, and cost an index or a short list each.
+//! Figures for the operator: queues, the lag of a replica, the use of connections. Each is a read that uses
+//! an index or a short list.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::scope::service_wide;
 use crate::webhooks::DeliveryState;
 use crate::{Store, StoreError};
 
-/// How much waits in a queue of claimed work.
+/// The depth of a queue of claimed work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueDepth {
-    /// Rows that will be looked at, now or later.
+    /// Rows that a worker will process, now or later.
     pub waiting: u64,
-    /// Those that are due and that nobody has.
+    /// Those that are due and that no worker has claimed.
     pub due: u64,
-    /// Those that a worker has.
+    /// Those that a worker has claimed.
     pub claimed: u64,
-    /// Since when the longest due of [`QueueDepth::due`] is.
+    /// Since when the oldest of [`QueueDepth::due`] is due.
     pub oldest_due_at: Option<DateTime<Utc>>,
 }
 
@@ -40,16 +40,16 @@ pub struct Behind {
     pub since: Option<DateTime<Utc>>,
 }
 
-/// How the connections of one pool are used.
+/// The use of one pool's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolUse {
-    /// `read` or `write`; on PostgreSQL one pool does for both and is called `all`.
+    /// `read` or `write`; on PostgreSQL one pool serves both and is called `all`.
     pub pool: &'static str,
-    /// Connections at work.
+    /// Connections in use.
     pub busy: u32,
-    /// Open connections without work.
+    /// Open connections that are idle.
     pub idle: u32,
-    /// How many there may be.
+    /// The size of the pool.
     pub most: u32,
 }
 
@@ -85,7 +85,7 @@ impl Measures<'_> {
         })
     }
 
-    /// How many events are on their way to webhook endpoints; those of disabled ones wait too.
+    /// How many events are queued for webhook endpoints; those of disabled ones wait too.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn webhooks(&self, now: DateTime<Utc>) -> Result<QueueDepth, StoreError> {
@@ -109,8 +109,7 @@ impl Measures<'_> {
         })
     }
 
-    /// How many reservations are in each state that is not `closed`; a state that none is in is
-    /// left out.
+    /// How many reservations are in each state that is not `closed`; an empty state is left out.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn open_reservations(&self) -> Result<BTreeMap<String, u64>, StoreError> {
@@ -119,7 +118,7 @@ impl Measures<'_> {
             .select_only()
             .column(Column::State)
             .column_as(Column::Id.count(), "reservations")
-            // What a worker looks at is not closed, and there is an index of it.
+            // A reservation with a due time is not closed, and there is an index on it.
             .filter(Column::DueAt.is_not_null())
             .group_by(Column::State)
             .into_tuple()
@@ -146,7 +145,7 @@ impl Measures<'_> {
         })
     }
 
-    /// What the last complete reading of each provider held that is no offer: records by reason.
+    /// The records of each provider's last complete reading that are no offer, by reason.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn skipped(
@@ -168,7 +167,7 @@ impl Measures<'_> {
 }
 
 impl Store {
-    /// How the connections to the database are used.
+    /// The use of the connections to the database.
     #[must_use]
     pub fn pools(&self) -> Vec<PoolUse> {
         match self.read.get_database_backend() {

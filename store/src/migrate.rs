@@ -1,4 +1,4 @@
-//! Bringing the schema up or down.
+//! Applies and reverts changes of the schema.
 
 use migrations::Migrator;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, EntityName as _, EntityTrait as _};
@@ -26,7 +26,7 @@ pub struct MigrationStatus {
 impl Store {
     /// Applies every change that the database does not have, all or none.
     ///
-    /// Several processes may do so at once; one does it, the others wait and find it done.
+    /// Several processes may do so at once; one does it, and the others wait and find it done.
     /// Errors: [`StoreError::OlderSchema`], [`StoreError::NewerSchema`], [`StoreError::Database`].
     pub async fn migrate_up(&self) -> Result<(), StoreError> {
         transaction!(unmarked self, |tx| {
@@ -36,7 +36,7 @@ impl Store {
         })
     }
 
-    /// Takes back the last `steps` changes, with the data in them.
+    /// Reverts the last `steps` changes, with the data in them.
     ///
     /// Errors: as [`Store::migrate_up`].
     pub async fn migrate_down(&self, steps: u32) -> Result<(), StoreError> {
@@ -71,7 +71,7 @@ async fn alone(tx: &DatabaseTransaction) -> Result<(), StoreError> {
 
 /// Refuses a database with a change that this program does not have. Writes nothing.
 ///
-/// Names of changes begin with their day, so those before our first one are of the schema that it
+/// Names of changes begin with their date, so those before our first one belong to the schema that it
 /// replaced.
 ///
 /// Errors: [`StoreError::OlderSchema`], [`StoreError::NewerSchema`], [`StoreError::Database`].

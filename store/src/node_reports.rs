@@ -1,7 +1,7 @@
-//! What tenants report of nodes that they have in use, and what followed: appended, never changed.
+//! Tenants' reports on nodes that they have in use, and their consequences: appended, never changed.
 //!
-//! What a report says is its tenant's claim. All that it can lead to is that a lease of the tenant's
-//! own is replaced, and that only so often; what a provider is held to is measured elsewhere.
+//! A report is its tenant's claim. It can only lead to the replacement of a lease of the tenant's own, and
+//! only so often; the evidence against a provider is measured elsewhere.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::attestation::{FindingCode, Verdict};
@@ -26,14 +26,14 @@ use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
 
-/// Within how long reports are counted. Units: hours.
+/// The period in which reports count. Units: hours.
 pub(crate) const WITHIN_HOURS: i64 = 24;
-/// How many reports on nodes of one reservation are taken within that time.
+/// How many reports on nodes of one reservation are accepted within that period.
 pub const REPORTS: u64 = 20;
-/// How many leases of one reservation are replaced on reports and re-checks within that time.
+/// How many leases of one reservation are replaced on reports and re-checks within that period.
 pub const REPAIRS: usize = 3;
 
-/// What follows from a report.
+/// The consequence of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Follows {
@@ -43,14 +43,14 @@ pub enum Follows {
     NothingFailed,
     /// Nothing: the nodes of a gang in use are not replaced one by one.
     Gang,
-    /// Nothing more: the lease is being replaced already.
+    /// Nothing more: the lease is already being replaced.
     Already,
-    /// Nothing: as many leases of the reservation as may be were replaced for this of late.
+    /// Nothing: the most leases allowed for the reservation were recently replaced for this reason.
     TooOften,
 }
 
 impl Follows {
-    /// All that can follow.
+    /// Every consequence.
     pub const ALL: [Self; 5] = [
         Self::Repair,
         Self::NothingFailed,
@@ -73,7 +73,7 @@ pub struct NodeReport {
     pub lease_id: LeaseId,
     /// The node's number within the reservation, from 0.
     pub node: u32,
-    /// Who reported it.
+    /// The principal that reported it.
     pub reported_by: PrincipalId,
     /// What is wrong, in the tenant's words.
     pub reason: Option<String>,
@@ -81,19 +81,19 @@ pub struct NodeReport {
     pub verdict: Option<Verdict>,
     /// The checks that failed by that result.
     pub failed: Vec<FindingCode>,
-    /// The ids of GPUs that were handed over and that the result does not show.
+    /// The ids of GPUs that were handed over and that are missing from the result.
     pub missing: Vec<String>,
-    /// The ids of GPUs that the result shows beside some that were handed over, and that were not.
+    /// The ids of GPUs that are in the result beside some that were handed over, but were not handed over.
     pub foreign: Vec<String>,
-    /// The result, as it came.
+    /// The result, as it arrived.
     pub result: Option<Value>,
-    /// What follows from it.
+    /// Its consequence.
     pub follows: Follows,
-    /// When it came.
+    /// When it arrived.
     pub reported_at: DateTime<Utc>,
 }
 
-/// A report to keep.
+/// A report to store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewNodeReport {
     /// Its id.
@@ -104,7 +104,7 @@ pub struct NewNodeReport {
     pub lease_id: LeaseId,
     /// The node's number within the reservation, from 0.
     pub node: u32,
-    /// Who reports it.
+    /// The principal that reports it.
     pub reported_by: PrincipalId,
     /// What is wrong, in the tenant's words.
     pub reason: Option<String>,
@@ -112,16 +112,16 @@ pub struct NewNodeReport {
     pub verdict: Option<Verdict>,
     /// The checks that failed by that result.
     pub failed: Vec<FindingCode>,
-    /// The ids of GPUs that were handed over and that the result does not show.
+    /// The ids of GPUs that were handed over and that are missing from the result.
     pub missing: Vec<String>,
-    /// The ids of GPUs that the result shows beside some that were handed over, and that were not.
+    /// The ids of GPUs that are in the result beside some that were handed over, but were not handed over.
     pub foreign: Vec<String>,
-    /// The result, as it came.
+    /// The result, as it arrived.
     pub result: Option<Value>,
 }
 
 impl NewNodeReport {
-    /// Whether it shows that something failed.
+    /// Whether it is evidence of a failure.
     #[must_use]
     pub fn shows_failure(&self) -> bool {
         let changed = !self.missing.is_empty() || !self.foreign.is_empty();
@@ -185,8 +185,8 @@ tenant_scoped!(
 );
 
 impl TenantNodeReports<'_> {
-    /// Keeps a report on a node of the tenant's, tells of it, and settles what follows: where its lease
-    /// is to be replaced, the reservation is due at once.
+    /// Stores a report on a node of the tenant's, sends its event, and decides its consequence: where its
+    /// lease is to be replaced, the reservation is due at once.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when the lease is no longer in the
     /// tenant's hands, or `completion` was taken over; [`Conflict::TooManyReports`].
@@ -197,7 +197,7 @@ impl TenantNodeReports<'_> {
         completion: Option<Completion<'_, NodeReport>>,
     ) -> Result<NodeReport, StoreError> {
         transaction!(self.store, |tx| {
-            // Locked, so that of two reports at once one counts the other.
+            // Locked, so that of two simultaneous reports one counts the other.
             let reservation = lock_of_tenant(tx, self.tenant, new.reservation_id).await?;
             let lease = leases::Entity::find_by_id(Text(new.lease_id))
                 .filter(leases::Column::ReservationId.eq(Text(new.reservation_id)))
@@ -221,8 +221,8 @@ impl TenantNodeReports<'_> {
         })
     }
 
-    /// The reports on one node of the tenant's reservation, whichever lease it belonged to, the newest
-    /// first: at most `limit`, those that are older than `after`.
+    /// The reports on one node of the tenant's reservation, through any of its leases, the newest first: at
+    /// most `limit`, older than `after`.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn of_node(
@@ -243,7 +243,7 @@ impl TenantNodeReports<'_> {
 }
 
 impl AllNodeReports<'_> {
-    /// The report on which a lease is replaced, whosever it is.
+    /// The report that causes the replacement of a lease, of any tenant.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn repairing(&self, lease: LeaseId) -> Result<Option<NodeReport>, StoreError> {
@@ -254,7 +254,7 @@ impl AllNodeReports<'_> {
     }
 }
 
-/// What follows from a report on a lease in its tenant's hands.
+/// The consequence of a report on a lease in its tenant's hands.
 async fn settle(
     tx: &DatabaseTransaction,
     new: &NewNodeReport,

@@ -1,4 +1,4 @@
-//! Offers as they are, and what became of them.
+//! Current offers and their history.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,18 +15,18 @@ use crate::catalog::{Catalog, Generation};
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{offer_history, offers, providers, readings};
 
-/// Rows read by one statement; the databases bound how many values a statement may carry.
+/// Rows per statement; the databases limit the values of a statement.
 const CHUNK: usize = 500;
 
-/// How a reading changed an offer.
+/// The kind of an offer's change by a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferChange {
-    /// It was not known, or was withdrawn.
+    /// It was unknown, or was withdrawn.
     Added,
-    /// Its price, availability or description changed, or by what it is dated.
+    /// Its price, availability or description changed, or the source of its date did.
     Changed,
-    /// A reading no longer held it.
+    /// A reading no longer had it.
     Withdrawn,
 }
 
@@ -35,17 +35,17 @@ pub enum OfferChange {
 pub struct LiveOffers {
     /// The last reading in it; `None` before the first.
     pub generation: Option<Generation>,
-    /// Offers of enabled providers that are not withdrawn, by id; each is dated by when it was
-    /// last seen.
+    /// Offers of enabled providers that are not withdrawn, by id; each has the date at which it was last
+    /// seen.
     pub offers: Vec<Offer>,
 }
 
 /// An offer that is or was on sale.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownOffer {
-    /// The offer, dated by when it was last seen.
+    /// The offer, with the date at which it was last seen.
     pub offer: Offer,
-    /// Whether a reading no longer held it.
+    /// Whether a reading no longer had it.
     pub withdrawn: bool,
 }
 
@@ -54,31 +54,31 @@ pub struct KnownOffer {
 pub struct OfferHistoryEntry {
     /// The entry's number, which grows.
     pub id: i64,
-    /// The reading that brought it.
+    /// The reading of this change.
     pub generation: Generation,
-    /// What changed.
+    /// The kind of the change.
     pub change: OfferChange,
-    /// When the provider said so.
+    /// The provider's time of the change.
     pub observed_at: DateTime<Utc>,
-    /// When the service learnt it.
+    /// When the service learned of it.
     pub known_at: DateTime<Utc>,
-    /// The offer as it was from then on; as it was last, for a withdrawal.
+    /// The offer as it was from then on; for a withdrawal, as it was last.
     pub offer: Offer,
 }
 
-/// Which part of an offer's history.
+/// A part of an offer's history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryFilter {
-    /// What was so at this time, by the provider's word.
+    /// The provider's state at this time.
     pub as_of: Option<DateTime<Utc>>,
-    /// What the service knew at this time.
+    /// The service's knowledge at this time.
     pub known_at: Option<DateTime<Utc>>,
     /// Only entries before this one, for the next page.
     pub before: Option<i64>,
 }
 
 impl offers::Model {
-    /// The offer, dated by when it was last seen.
+    /// The offer, with the date at which it was last seen.
     pub(crate) fn dated(self, last_read_at: Option<Moment>) -> Offer {
         let mut offer = self.body.0;
         if let Some(seen_at) = self.dated_at.or(last_read_at) {
@@ -123,11 +123,11 @@ impl Catalog<'_> {
         Ok(LiveOffers { generation, offers })
     }
 
-    /// What these providers had on sale at a generation, by id: each offer dated by when it was last seen
-    /// then, as [`Catalog::live_offers`] gave it at that generation.
+    /// The offers that these providers had on sale at a generation, by id. Each has the date at which it had
+    /// last been seen, as [`Catalog::live_offers`] gave it at that generation.
     ///
-    /// What did not change since is read as it stands, and the rest out of the history; so the cost
-    /// follows from what is on sale and what changed since, however long the history is.
+    /// Offers that did not change since are read as they are, and the rest from the history. So the cost
+    /// depends on the offers on sale and the changes since, not on the length of the history.
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn offers_at(
         &self,
@@ -178,7 +178,7 @@ impl Catalog<'_> {
             .transpose()
     }
 
-    /// The offer of this id, withdrawn or not.
+    /// The offer with this id, withdrawn or not.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn offer(&self, id: OfferId) -> Result<Option<KnownOffer>, StoreError> {
@@ -266,7 +266,7 @@ async fn last_read_at(
         .collect())
 }
 
-/// Those of some offers that were on sale at a generation, as the history has them.
+/// Those of the given offers that were on sale at a generation, from the history.
 async fn before(
     tx: &DatabaseTransaction,
     generation: i64,
@@ -298,7 +298,7 @@ async fn before(
         .collect();
     let dated = rows.into_iter().map(|row| {
         let mut offer = row.body.0;
-        // Dated as its reading, it is as old as its provider's last reading from then on.
+        // An offer with its reading's date is as old as its provider's last reading from then on.
         let of_reading = read_at.get(&row.generation) == Some(&row.observed_at);
         let seen_at = last_read.get(&offer.provider).filter(|_| of_reading);
         offer.observed_at = seen_at.unwrap_or(&row.observed_at).at();

@@ -1,4 +1,4 @@
-//! Plans: the candidates found for a demand, kept so that any replica can quote them.
+//! Plans: the candidates for a demand, stored so that any replica can quote them.
 
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
@@ -14,48 +14,48 @@ use crate::entity::column::{Json, Text};
 use crate::entity::plans::{Column, Entity, Model};
 use crate::scope::tenant_scoped;
 
-/// A plan about to be kept.
+/// A plan to be stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewPlan {
     /// Its id.
     pub id: PlanId,
-    /// What was asked for.
+    /// The demand.
     pub demand: Demand,
-    /// The state of the market that it was made on.
+    /// The generation of the market that it was made on.
     pub generation: Generation,
     /// The candidates, in the planner's own form.
     pub candidates: Value,
-    /// What was not chosen and why, in the planner's own form.
+    /// The rejections with their reasons, in the planner's own form.
     pub rejections: Value,
     /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// In which projects the credential works that it was made with.
+    /// The projects of the credential that made it.
     pub projects: Projects,
-    /// What it was found in beside the offers, in the planner's own form.
+    /// Its inputs beside the offers, in the planner's own form.
     pub decided_from: Value,
 }
 
-/// A plan as kept.
+/// A stored plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Its id.
     pub id: PlanId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// What was asked for.
+    /// The demand.
     pub demand: Demand,
-    /// The state of the market that it was made on.
+    /// The generation of the market that it was made on.
     pub generation: Generation,
     /// The candidates, in the planner's own form.
     pub candidates: Value,
-    /// What was not chosen and why, in the planner's own form.
+    /// The rejections with their reasons, in the planner's own form.
     pub rejections: Value,
     /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// In which projects the credential works that it was made with.
+    /// The projects of the credential that made it.
     pub projects: Projects,
-    /// What it was found in beside the offers, in the planner's own form; `None` in rows of releases
-    /// that did not keep it.
+    /// Its inputs beside the offers, in the planner's own form; `None` in rows of releases that did not store
+    /// them.
     pub decided_from: Option<Value>,
 }
 
@@ -80,7 +80,7 @@ impl TryFrom<Model> for Plan {
 tenant_scoped!(Plans, plans, TenantPlans, AllPlans, "plans");
 
 impl TenantPlans<'_> {
-    /// Keeps a plan; the same id again changes nothing.
+    /// Stores a plan; storing the same id again changes nothing.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn insert(&self, plan: NewPlan) -> Result<(), StoreError> {
@@ -102,7 +102,7 @@ impl TenantPlans<'_> {
         Ok(())
     }
 
-    /// The tenant's plan of this id.
+    /// The tenant's plan with this id.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: PlanId) -> Result<Option<Plan>, StoreError> {
@@ -115,7 +115,7 @@ impl TenantPlans<'_> {
 }
 
 impl AllPlans<'_> {
-    /// The plan of this id, whosever it is.
+    /// The plan with this id, of any tenant.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: PlanId) -> Result<Option<Plan>, StoreError> {

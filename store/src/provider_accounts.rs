@@ -1,6 +1,6 @@
 //! Provider accounts: the prices that tenants agreed with providers.
 //!
-//! An account is never changed: what differs is withdrawn and made known anew.
+//! An account is never changed: to change it, the tenant withdraws it and registers another.
 
 use chrono::{DateTime, Utc};
 use market::capacity::ProviderAccount;
@@ -41,7 +41,7 @@ tenant_scoped!(
 );
 
 impl TenantProviderAccounts<'_> {
-    /// Keeps an account, whose prices are checked.
+    /// Stores an account, whose prices are checked.
     ///
     /// Errors: [`Conflict::OwnCapacityFull`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn add(
@@ -88,7 +88,7 @@ impl TenantProviderAccounts<'_> {
         Ok(rows.into_iter().map(ProviderAccount::from).collect())
     }
 
-    /// The tenant's account of this id, unless it is withdrawn.
+    /// The tenant's account with this id, unless it is withdrawn.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: ProviderAccountId) -> Result<Option<ProviderAccount>, StoreError> {
@@ -125,7 +125,7 @@ impl TenantProviderAccounts<'_> {
 }
 
 impl AllProviderAccounts<'_> {
-    /// How often any was made known or withdrawn: it grows with each change.
+    /// How often any was registered or withdrawn: it grows with each change.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn changes(&self) -> Result<u64, StoreError> {

@@ -1,5 +1,5 @@
-//! Providers, how far their catalogues are read, and the sealed credentials of those that were
-//! entered at run time.
+//! Providers, the state of their catalogues, and the sealed credentials of providers that were entered at run
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::sealed::{SealedColumn, SealedFor};
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
 
-/// A credential is sealed for the id of its provider: in the row of another it does not open.
+/// A credential is sealed for the id of its provider: in the row of another one it cannot be opened.
 pub(crate) const SEALED: SealedColumn = SealedColumn {
     table: "providers",
     key: "id",
@@ -33,12 +33,12 @@ pub(crate) const SEALED: SealedColumn = SealedColumn {
     purpose: SealedFor::WordIn("id"),
 };
 
-/// A credential as it is kept. Its debug form shows nothing that opens anything.
+/// A stored credential. Its debug form shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealedCredential {
     /// The credential, sealed for the id of its provider.
     pub sealed: Vec<u8>,
-    /// Its last four characters, by which a person knows it again.
+    /// Its last four characters, by which a person recognises it.
     pub hint: String,
     /// When it was entered.
     pub set_at: DateTime<Utc>,
@@ -52,10 +52,10 @@ impl std::fmt::Debug for SealedCredential {
     }
 }
 
-/// Why and for how long nothing new is sold at a provider.
+/// The suspension of a provider: nothing new is sold there for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantine {
-    /// Why, in words that tenants read.
+    /// The reason, in words that tenants read.
     pub reason: String,
     /// Since when.
     pub since: DateTime<Utc>,
@@ -63,60 +63,60 @@ pub struct Quarantine {
     pub until: DateTime<Utc>,
 }
 
-/// A provider as the service knows it.
+/// A stored provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
     /// Its id.
     pub id: ProviderId,
     /// Whether its offers are sold and its catalogue is read.
     pub enabled: bool,
-    /// Where its interface is, when not where its adapter says.
+    /// The URL of its API, if not the adapter's default.
     pub base_url: Option<String>,
-    /// When it became known.
+    /// When it was registered.
     pub created_at: DateTime<Utc>,
-    /// When its catalogue was last asked for.
+    /// When its catalogue was last requested.
     pub last_attempt_at: Option<DateTime<Utc>>,
-    /// When its catalogue was last read: offers that this reading held are as old as this.
+    /// When its catalogue was last read: offers of that reading are as old as this.
     pub last_read_at: Option<DateTime<Utc>>,
-    /// When its catalogue was last read as a whole.
+    /// When its catalogue was last read completely.
     pub last_complete_at: Option<DateTime<Utc>>,
-    /// Why the last attempt gave nothing; `None` when it did.
+    /// Why the last attempt failed; `None` when it succeeded.
     pub stale_reason: Option<String>,
     /// The last reading that was applied.
     pub last_generation: Option<Generation>,
-    /// Offers that its last reading held.
+    /// Offers of its last reading.
     pub live_offers: u32,
-    /// What the last reading held that is no offer (500 at most, what could not be read first).
+    /// Records of the last reading that are no offer (500 at most, unreadable ones first).
     pub skipped: Vec<Skipped>,
-    /// The credential that was entered at run time; `None` for one of the configuration, and for
-    /// providers that only stand in price lists.
+    /// The credential that was entered at run time; `None` for a credential from the configuration, and for
+    /// providers that are only in price lists.
     pub credential: Option<SealedCredential>,
-    /// Its last quarantine, unless it was ended before its time; it may be over.
+    /// Its last suspension, unless it was ended early; it may be over.
     pub quarantine: Option<Quarantine>,
 }
 
 impl Provider {
-    /// The quarantine that holds at this time.
+    /// The suspension in force at this time.
     #[must_use]
     pub fn quarantine_at(&self, now: DateTime<Utc>) -> Option<&Quarantine> {
         self.quarantine.as_ref().filter(|one| now < one.until)
     }
 }
 
-/// What is to be different about a provider; `None` leaves as is.
+/// A change of a provider; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderChange {
     /// Whether its offers are sold and its catalogue is read.
     pub enabled: Option<bool>,
-    /// Where its interface is; `Some(None)` for where its adapter says.
+    /// The URL of its API; `Some(None)` for the adapter's default.
     pub base_url: Option<Option<String>>,
-    /// Its credential; `Some(None)` forgets it.
+    /// Its credential; `Some(None)` deletes it.
     pub credential: Option<Option<SealedCredential>>,
-    /// Its quarantine; `Some(None)` ends it.
+    /// Its suspension; `Some(None)` ends it.
     pub quarantine: Option<Option<Quarantine>>,
 }
 
-/// Who asks for a change, and what rides in its transaction.
+/// The cause of a change, and the additions to its transaction.
 pub enum Cause<'a> {
     /// A request of this tenant's key.
     Request(TenantId, Option<Completion<'a, Provider>>),
@@ -175,29 +175,29 @@ impl TryFrom<Model> for Provider {
     }
 }
 
-/// What about a provider changes the supply without a reading.
+/// The properties of a provider that change the supply without a reading.
 #[derive(Debug, Clone, PartialEq, Eq, FromQueryResult)]
 pub struct ProviderStanding {
     /// Its id.
     pub id: String,
     /// Whether its offers are sold.
     pub enabled: bool,
-    /// Why the last attempt to read it gave nothing; `None` when it did.
+    /// Why the last attempt to read it failed; `None` when it succeeded.
     pub stale_reason: Option<String>,
-    /// Where its interface is, when not where its adapter says.
+    /// The URL of its API, if not the adapter's default.
     pub base_url: Option<String>,
     /// When its credential was entered, if it was.
     pub credential_set_at: Option<DateTime<Utc>>,
-    /// Why nothing new is sold there, as long as `quarantined_until` is to come.
+    /// Why nothing new is sold there, while `quarantined_until` is in the future.
     pub quarantine_reason: Option<String>,
-    /// When its quarantine ends by itself.
+    /// When its suspension ends by itself.
     pub quarantined_until: Option<DateTime<Utc>>,
 }
 
 service_wide!(Providers, providers, "providers");
 
 impl Providers<'_> {
-    /// Makes a provider known, enabled; one that is known stays as it is.
+    /// Registers a provider, enabled; one that is registered stays as it is.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn ensure(
@@ -214,7 +214,7 @@ impl Providers<'_> {
             .ok_or(StoreError::NotFound { what: "provider" })
     }
 
-    /// The provider of this id.
+    /// The provider with this id.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn find(&self, id: &ProviderId) -> Result<Option<Provider>, StoreError> {
@@ -235,7 +235,7 @@ impl Providers<'_> {
         rows.into_iter().map(Provider::try_from).collect()
     }
 
-    /// How every provider stands, by id: little enough to be read each second.
+    /// The standing of every provider, by id: little enough to be read each second.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn standings(&self) -> Result<Vec<ProviderStanding>, StoreError> {
@@ -257,7 +257,7 @@ impl Providers<'_> {
         Ok(standings)
     }
 
-    /// Enters a credential for a provider that has none, and makes the provider known.
+    /// Enters a credential for a provider that has none, and registers the provider.
     ///
     /// Errors: [`Conflict::Exists`] when it has one; [`StoreError::Stale`] when the request of
     /// `cause` was taken over.
@@ -284,9 +284,9 @@ impl Providers<'_> {
 
     /// Changes a provider.
     ///
-    /// Errors: [`StoreError::NotFound`]; [`Conflict::ProviderInUse`] when the credential is to be
-    /// forgotten while the provider is enabled, or holds or leases there are open;
-    /// [`StoreError::Stale`] when the request of `cause` was taken over.
+    /// Errors: [`StoreError::NotFound`]; [`Conflict::ProviderInUse`] when the credential is to be deleted
+    /// while the provider is enabled, or holds or leases there are open; [`StoreError::Stale`] when the
+    /// request of `cause` was taken over.
     pub async fn change(
         &self,
         id: &ProviderId,
@@ -305,8 +305,7 @@ impl Providers<'_> {
         })
     }
 
-    /// Notes that of the catalogue nothing could be read. Its offers stay as they were, and
-    /// grow old.
+    /// Records that nothing of the catalogue could be read. Its offers stay unchanged, and age.
     ///
     /// Errors: [`StoreError::NotFound`].
     pub async fn record_failure(
@@ -360,7 +359,7 @@ async fn lock(tx: &DatabaseTransaction, id: &ProviderId) -> Result<Model, StoreE
         .ok_or(StoreError::NotFound { what: "provider" })
 }
 
-/// Whether something is held or ordered at the provider, which is locked.
+/// Whether there are holds or orders at the provider, which is locked.
 async fn is_in_use(tx: &DatabaseTransaction, id: &ProviderId) -> Result<bool, StoreError> {
     let its_offers = offers::Entity::find()
         .select_only()
@@ -412,8 +411,8 @@ async fn write(
     Ok(provider)
 }
 
-/// When a credential was entered; later than the one before, for it is by this time that replicas
-/// see that there is another one.
+/// When a credential was entered; later than the one before, because replicas detect a new credential by this
+/// time.
 fn later(set_at: DateTime<Utc>, before: Option<DateTime<Utc>>) -> Moment {
     let set_at = Moment::from(set_at).at();
     let earliest = before.map(|before| before + TimeDelta::microseconds(1));
@@ -422,8 +421,8 @@ fn later(set_at: DateTime<Utc>, before: Option<DateTime<Utc>>) -> Moment {
         .into()
 }
 
-/// Makes sure that something new may be sold at each of these providers, and that it stays so until
-/// the end of the transaction: whoever disables one, or forgets its credential, waits for it.
+/// Checks that something new may be sold at each of these providers, and that this does not change before the
+/// end of the transaction: disabling one, or deleting its credential, waits for it.
 ///
 /// Errors: [`Conflict::ProviderDisabled`], [`Conflict::ProviderQuarantined`].
 pub(crate) async fn check_open(
@@ -450,7 +449,7 @@ pub(crate) async fn check_open(
     Ok(())
 }
 
-/// These providers, as they are until the end of the transaction.
+/// These providers, locked in their present state until the end of the transaction.
 async fn pin(
     tx: &DatabaseTransaction,
     providers: &BTreeSet<ProviderId>,
@@ -468,12 +467,12 @@ async fn pin(
     rows.into_iter().map(Provider::try_from).collect()
 }
 
-/// Makes sure that these leases may be ordered, and that nobody forgets the credential of their
-/// providers before they are saved. `needs` is what they take beyond what was held.
+/// Checks that these leases may be ordered, and that nobody deletes the credential of their providers before
+/// they are saved. `needs` are the nodes that they take beyond their holds.
 ///
-/// What was held is ordered at a provider that was disabled since, for its credential is not
-/// forgotten while something is held there: the order is not sent, and its lease gives way to another.
-/// Errors: [`Conflict::ProviderDisabled`], [`Conflict::ProviderQuarantined`], for what was not held.
+/// Held nodes are ordered even at a provider that was disabled since, because its credential is not deleted
+/// while there are holds there. The order is not sent, and its lease is replaced by another.
+/// Errors: [`Conflict::ProviderDisabled`], [`Conflict::ProviderQuarantined`], for nodes that were not held.
 pub(crate) async fn check_orders(
     tx: &DatabaseTransaction,
     orders: &[NewLease],

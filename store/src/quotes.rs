@@ -17,12 +17,12 @@ use crate::{Conflict, StoreError};
 pub(crate) const OPEN: &str = "open";
 const TAKEN: &str = "taken";
 
-/// A quote as kept.
+/// A stored quote.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptQuote {
     /// The quote.
     pub quote: Quote,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
     /// The reservation that took it; `None` while it is open.
     pub taken_by: Option<ReservationId>,
@@ -47,10 +47,10 @@ impl From<Model> for KeptQuote {
 tenant_scoped!(Quotes, quotes, TenantQuotes, "quotes");
 
 impl TenantQuotes<'_> {
-    /// Keeps a quote, open.
+    /// Stores a quote, open.
     ///
-    /// Errors: [`StoreError::Stale`] when `completion` was taken over; [`StoreError::Database`],
-    /// also when its plan is not kept.
+    /// Errors: [`StoreError::Stale`] when `completion` was taken over; [`StoreError::Database`], also when
+    /// its plan is not stored.
     pub async fn insert(
         &self,
         quote: &Quote,
@@ -76,7 +76,7 @@ impl TenantQuotes<'_> {
         })
     }
 
-    /// The tenant's quote of this id.
+    /// The tenant's quote with this id.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: QuoteId) -> Result<Option<KeptQuote>, StoreError> {
@@ -88,7 +88,7 @@ impl TenantQuotes<'_> {
     }
 }
 
-/// Takes an open quote for a reservation, within the transaction that makes the reservation.
+/// Takes an open quote for a reservation, within the transaction that creates the reservation.
 ///
 /// Errors: [`StoreError::NotFound`], [`Conflict::QuoteTaken`], [`Conflict::QuoteLapsed`].
 pub(crate) async fn take(

@@ -1,9 +1,9 @@
-//! Whether nodes in the tenants' hands can be reached, as the prober finds it, and the host keys that
-//! nodes showed at first contact.
+//! Reachability of nodes in the tenants' hands, by the prober's results, and the host keys that nodes showed
+//! at first contact.
 //!
-//! A row holds what is known of a node now; what changed for its tenant is told as events, in the
-//! transaction of the finding. A node that does not answer is told of once, when it has been
-//! silent for as long as the prober allows, and again when it is back.
+//! A row has the present state of a node. Changes for its tenant become events in the transaction of the
+//! result. One event reports a node that does not answer, once it has been silent for as long as the prober
+//! allows, and another one its return.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::EventType;
@@ -29,18 +29,18 @@ use crate::{StoreError, reservations};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeFailure {
-    /// Nobody answers, or not as an SSH server does.
+    /// Nothing answers, or not as an SSH server does.
     NoAnswer,
-    /// Who answers has another host key than the node.
+    /// The server at its address has another host key than the node.
     OtherKey,
-    /// Its address is not public, so that it is not called at all.
+    /// Its address is not public, so it is not probed at all.
     NotPublic,
 }
 
-/// What came of looking at a node.
+/// The result of a probe of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// It answers with a key of its own.
+    /// It answers with one of its own keys.
     Reached {
         /// The key, where none was known before: a kind and its key.
         first_contact_key: Option<String>,
@@ -49,24 +49,24 @@ pub enum Probe {
     Failed(ProbeFailure),
 }
 
-/// What is known of a node in its tenant's hands.
+/// The reachability of a node in its tenant's hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeReach {
     /// The lease.
     pub lease_id: LeaseId,
     /// The node's number within its lease, from 0.
     pub node_index: u32,
-    /// The host key that it showed first, where it had not said any before.
+    /// The host key that it showed first, where it had not reported any before.
     pub first_contact_key: Option<String>,
-    /// When it was last looked at.
+    /// When it was last probed.
     pub probed_at: DateTime<Utc>,
-    /// When it last answered with a key of its own.
+    /// When it last answered with one of its own keys.
     pub last_reachable_at: Option<DateTime<Utc>>,
-    /// Since when it has not.
+    /// Since when it has not answered.
     pub unreachable_since: Option<DateTime<Utc>>,
-    /// Why it could not be reached the last time.
+    /// Why the last probe failed.
     pub failure: Option<ProbeFailure>,
-    /// Whether its tenant was told that it cannot be reached, and not yet that it can.
+    /// Whether an event has reported it unreachable, and none yet its return.
     pub told: bool,
 }
 
@@ -88,7 +88,7 @@ impl TryFrom<Model> for NodeReach {
 }
 
 impl NodeReach {
-    /// Nothing is known yet of a node that is looked at now.
+    /// The state before the first probe.
     fn unseen(lease_id: LeaseId, node_index: u32, now: DateTime<Utc>) -> Self {
         Self {
             lease_id,
@@ -102,7 +102,7 @@ impl NodeReach {
         }
     }
 
-    /// What is known after a look, and what its tenant is to be told.
+    /// The state after a probe, and the events for its tenant.
     fn after(
         &self,
         probe: &Probe,
@@ -160,7 +160,7 @@ impl NodeReach {
 tenant_scoped!(Reach, reach, TenantReach, AllReach, "reach of nodes");
 
 impl TenantReach<'_> {
-    /// What is known of the nodes of the tenant's lease, in order.
+    /// The reachability of the nodes of the tenant's lease, in order.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn of_lease(&self, lease: LeaseId) -> Result<Vec<NodeReach>, StoreError> {
@@ -170,18 +170,18 @@ impl TenantReach<'_> {
 }
 
 impl AllReach<'_> {
-    /// What is known of the nodes of a lease, whosever it is, in order.
+    /// The reachability of the nodes of a lease, of any tenant, in order.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn of_lease(&self, lease: LeaseId) -> Result<Vec<NodeReach>, StoreError> {
         find(&self.store.read, of_lease(lease)).await
     }
 
-    /// The host key that this node showed at first contact: the one that is kept, else `shown`, which
-    /// is kept then.
+    /// The host key that this node showed at first contact: the stored one, else `shown`, which is then
+    /// stored.
     ///
     /// Shape: a kind and its key.
-    /// Errors: [`StoreError::NotFound`] for a lease that is not there; [`StoreError::Database`],
+    /// Errors: [`StoreError::NotFound`] for a lease that does not exist; [`StoreError::Database`],
     /// [`StoreError::Corrupt`].
     pub async fn first_contact(
         &self,
@@ -196,9 +196,9 @@ impl AllReach<'_> {
         .await)
     }
 
-    /// Keeps what came of looking at a node, and tells its tenant what changed; gives what it told.
-    /// A node that has been silent for `patience` makes its reservation due at once. A lease that
-    /// is no longer in its tenant's hands is left alone.
+    /// Stores the result of a probe, and sends its tenant the events; returns their types. A node that has
+    /// been silent for `patience` makes its reservation due at once. A lease that is no longer in its
+    /// tenant's hands is left alone.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn record(
@@ -223,7 +223,7 @@ async fn first_contact(
     shown: &str,
     now: DateTime<Utc>,
 ) -> Result<String, StoreError> {
-    // Locked, so that of two that come first one is.
+    // Locked, so that of two simultaneous ones one is first.
     let row = leases::Entity::find_by_id(Text(lease))
         .lock_exclusive()
         .one(tx)
@@ -330,7 +330,7 @@ mod tests {
         DateTime::UNIX_EPOCH + TimeDelta::minutes(minute)
     }
 
-    /// Looks at a node at these minutes; gives what was told each time.
+    /// Probes a node at these minutes; returns the events of each.
     fn told(looks: &[(i64, Probe)]) -> Vec<(i64, EventType)> {
         let lease = LeaseId::from_uuid(Uuid::from_u128(1));
         let mut node = NodeReach::unseen(lease, 0, at(0));

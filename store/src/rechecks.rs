@@ -1,9 +1,8 @@
-//! Nodes in use that are looked at again: who may have it done, and what came of each look, appended and
-//! never changed. Looks that were passed are let go in time (`retention`).
+//! Re-checks of nodes in use: who may run them, and the result of each, appended and never changed. Re-checks
+//! that passed are deleted in time (`retention`).
 //!
-//! A re-check is a verification of one node that stays open as long as its lease is in use: one token
-//! serves for many conversations, one after the other. Before a hand-off all is otherwise
-//! (`verifications`).
+//! A re-check is a verification of one node that stays open as long as its lease is in use: one token serves
+//! many conversations, one after the other. Verifications before a hand-off differ (`verifications`).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::attestation::{FindingCode, Verdict};
@@ -30,13 +29,13 @@ use crate::tx::transaction;
 use crate::verifications::{NewAttestation, VerificationState};
 use crate::{Conflict, StoreError};
 
-/// How long after a conversation with a node in use began no other begins. Units: minutes.
+/// The least time between the starts of two conversations with a node in use. Units: minutes.
 pub const EVERY_MINUTES: i64 = 10;
 
-/// Who may have a node in use looked at, by a token.
+/// Permission to re-check a node in use, by a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPermit {
-    /// The verification that the token speaks for.
+    /// The verification of the token.
     pub id: VerificationId,
     /// The reservation.
     pub reservation_id: ReservationId,
@@ -46,11 +45,11 @@ pub struct NewPermit {
     pub node_index: u32,
     /// The hash of the token, at most 64 characters.
     pub token_hash: String,
-    /// Until when the token is good, should the lease last so long.
+    /// Until when the token is valid, if the lease lasts that long.
     pub until: DateTime<Utc>,
 }
 
-/// What is kept of a look at a node in use.
+/// The stored part of a re-check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecheck {
     /// The node's number within the reservation, from 0.
@@ -61,7 +60,7 @@ pub struct NewRecheck {
     pub pinned_set_changed: bool,
 }
 
-/// What came of a look at a node in use.
+/// The result of a re-check of a node in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recheck {
     /// The signed result.
@@ -80,9 +79,9 @@ pub struct Recheck {
     pub failed: Vec<FindingCode>,
     /// Whether it showed other GPUs than were handed over.
     pub pinned_set_changed: bool,
-    /// What follows from it.
+    /// Its consequence.
     pub follows: Follows,
-    /// When.
+    /// The time.
     pub checked_at: DateTime<Utc>,
 }
 
@@ -105,16 +104,16 @@ impl TryFrom<Model> for Recheck {
     }
 }
 
-/// A look at a node in use that was passed, and whose document was let go in time.
+/// A re-check of a node in use that passed, and whose document was deleted in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LetGo {
     /// The lease.
     pub lease_id: LeaseId,
     /// The verdict.
     pub verdict: Verdict,
-    /// When it was.
+    /// When it ran.
     pub checked_at: DateTime<Utc>,
-    /// When it was let go.
+    /// When it was deleted.
     pub let_go_at: DateTime<Utc>,
 }
 
@@ -123,11 +122,11 @@ tenant_scoped!(
     rechecks,
     TenantRechecks,
     AllRechecks,
-    "looks at nodes in use"
+    "re-checks of nodes in use"
 );
 
 impl TenantRechecks<'_> {
-    /// Lets a node of the tenant's be looked at by a token; the one before is good for nothing any more.
+    /// Lets a node of the tenant's be re-checked by a token; the one before becomes invalid.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when the lease is not in the tenant's
     /// hands.
@@ -168,9 +167,9 @@ impl TenantRechecks<'_> {
         })
     }
 
-    /// Takes the token of a node of the tenant's back.
+    /// Revokes the token of a node of the tenant's.
     ///
-    /// Errors: [`StoreError::NotFound`] where there is no such reservation, or no token that is good.
+    /// Errors: [`StoreError::NotFound`] where there is no such reservation, or no valid token.
     pub async fn revoke(
         &self,
         reservation: ReservationId,
@@ -189,14 +188,14 @@ impl TenantRechecks<'_> {
         })
     }
 
-    /// The last look at each node of a lease of the tenant's that was looked at.
+    /// The last re-check of each node of a lease of the tenant's that has one.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn last_of_lease(&self, lease: LeaseId) -> Result<Vec<Recheck>, StoreError> {
         let of_lease = Condition::all()
             .add(Column::TenantId.eq(Text(self.tenant)))
             .add(Column::LeaseId.eq(Text(lease)));
-        // Ids of results grow in the order in which they are made.
+        // Ids of results grow in the order of their creation.
         let last = Entity::find()
             .select_only()
             .expr(Column::AttestationId.max())
@@ -209,7 +208,7 @@ impl TenantRechecks<'_> {
 }
 
 impl TenantRechecks<'_> {
-    /// What stays of a look at a node of the tenant's that was let go.
+    /// The short row that stays of a deleted re-check of a node of the tenant's.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn let_go(&self, id: AttestationId) -> Result<Option<LetGo>, StoreError> {
@@ -227,7 +226,7 @@ impl TenantRechecks<'_> {
 }
 
 impl AllRechecks<'_> {
-    /// The look on which a lease is replaced, whosever it is.
+    /// The re-check that causes the replacement of a lease, of any tenant.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn repairing(&self, lease: LeaseId) -> Result<Option<Recheck>, StoreError> {
@@ -247,7 +246,7 @@ async fn find<C: ConnectionTrait>(db: &C, wanted: Condition) -> Result<Vec<Reche
     rows.into_iter().map(Recheck::try_from).collect()
 }
 
-/// Ends what lets a node be looked at; says how many that were.
+/// Ends the permissions to re-check a node; returns how many there were.
 async fn end(
     tx: &DatabaseTransaction,
     lease: LeaseId,
@@ -271,7 +270,8 @@ async fn end(
 
 /// Makes room for another conversation with a node in use, within the transaction that enrols it.
 ///
-/// A token that takes the place of another gains no look by it, nor does a conversation that is cut off.
+/// A token that replaces another one gains no re-check by that, and neither does a conversation that is cut
+/// off.
 pub(crate) async fn begin_anew(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,
@@ -293,8 +293,8 @@ pub(crate) async fn begin_anew(
     Ok(())
 }
 
-/// When the last conversation with the node of a re-check began, by whatever token and whether or not it was
-/// cut off: whoever has the node may bring that about by falling silent.
+/// When the last conversation with the node of a re-check began, by any token, cut off or not: a client that
+/// controls the node can cut it off by going silent.
 async fn last_begun(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,
@@ -320,8 +320,8 @@ async fn last_begun(
     Ok(last.max(cut_off.map(|trace| trace.started_at.at())))
 }
 
-/// Keeps what came of a look, tells of it and settles what follows, within the transaction of the node's
-/// last step, which has locked the reservation.
+/// Stores the result of a re-check, sends its event and decides its consequence, within the transaction of
+/// the node's last step, which has locked the reservation.
 pub(crate) async fn keep(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,

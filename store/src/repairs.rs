@@ -1,5 +1,5 @@
-//! When the lease of a node in use is replaced because the node failed: by its tenant's report, or by a
-//! re-check. Both count together, so that whoever has the node in hand gets only so many others.
+//! Replacing the lease of a node in use because the node failed: by its tenant's report, or by a re-check.
+//! Both count together, so that a tenant gets only so many replacements.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::{LeaseId, ReservationId};
@@ -10,8 +10,8 @@ use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{node_rechecks, node_reports};
 use crate::node_reports::{Follows, REPAIRS, WITHIN_HOURS};
 
-/// What follows where a node of a lease in its tenant's hands failed, within the transaction that keeps
-/// what shows it; the reservation is locked.
+/// The consequence of a failed node of a lease in its tenant's hands, within the transaction that stores the
+/// evidence; the reservation is locked.
 pub(crate) async fn of_failed_node(
     tx: &DatabaseTransaction,
     (reservation, gang): (ReservationId, bool),

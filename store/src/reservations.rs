@@ -1,5 +1,4 @@
-//! Reservations: the tenant's claims. Placing one is in `hold`, moving one in `commands` and
-//! `work`.
+//! Reservations: the tenant's claims. `hold` places one; `commands` and `work` move it.
 
 use std::collections::BTreeSet;
 
@@ -24,14 +23,14 @@ use crate::idempotency::{self, Completion};
 use crate::scope::tenant_scoped;
 use crate::tx::transaction;
 
-/// What the tenant wants of a reservation that a worker may be busy with.
+/// The tenant's request for a reservation that a worker may be busy with.
 ///
-/// It is written beside the state, never over it, so that the worker's results (such as the id of
-/// a machine just made) are kept; the worker takes it up at its next claim.
+/// It is written beside the state, never over it, so that the worker's results (such as the id of a new
+/// machine) are kept; the worker takes it up at its next claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
-    /// Nothing: go on.
+    /// Nothing: continue.
     None,
     /// To end it before the hand-off.
     Cancel,
@@ -44,33 +43,33 @@ pub enum Wish {
 pub struct Reservation {
     /// Its id.
     pub id: ReservationId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// In which project.
+    /// The project.
     pub project_id: ProjectId,
-    /// Who placed it; `None` for those older than the record of it.
+    /// The principal that placed it; `None` for those older than this field.
     pub created_by: Option<PrincipalId>,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     pub name: String,
     /// The kind of its demand.
     pub kind: DemandKind,
-    /// Where it stands.
+    /// Its state.
     pub state: ReservationState,
-    /// Grows whenever its state, its labels or its wish change.
+    /// It grows whenever its state, its labels or its wish change.
     pub version: i64,
-    /// What was asked for.
+    /// The demand.
     pub demand: Demand,
     /// The plan it comes from.
     pub plan_id: PlanId,
     /// The quote it took.
     pub quote_id: QuoteId,
-    /// What was sold, at frozen rates.
+    /// The sold lines, at frozen rates.
     pub lines: Vec<QuoteLine>,
-    /// Whether it falls and is replaced as one.
+    /// Whether it fails and is replaced as one.
     pub gang: bool,
-    /// What must not be passed, also by a replacement.
+    /// The highest price to accept, also for a replacement.
     pub ceiling: Option<Ceiling>,
-    /// How deeply its nodes prove themselves.
+    /// The verification level of its nodes.
     pub verification: Level,
     /// The public SSH keys that its machines get, in OpenSSH form.
     pub ssh_public_keys: Vec<String>,
@@ -78,7 +77,7 @@ pub struct Reservation {
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
-    /// When it ends by itself; before the hand-off: when it is given up; `None` while that is open.
+    /// When it ends by itself; before the hand-off, when it is given up; `None` while that is open.
     pub window_end: Option<DateTime<Utc>>,
     /// When the hold lapses unless it is confirmed.
     pub hold_expires_at: DateTime<Utc>,
@@ -90,15 +89,15 @@ pub struct Reservation {
     pub active_at: Option<DateTime<Utc>>,
     /// When it was closed.
     pub closed_at: Option<DateTime<Utc>>,
-    /// What the tenant wants of it.
+    /// The tenant's wish.
     pub wish: Wish,
-    /// When the tenant said so: use after this is not charged.
+    /// When the tenant made the wish: use after this is not charged.
     pub wish_at: Option<DateTime<Utc>>,
     /// The budget that ended it, if one did.
     pub stopped_by: Option<BudgetId>,
     /// When a worker should look next; `None` once it is closed.
     pub due_at: Option<DateTime<Utc>>,
-    /// What went wrong the last time a worker looked.
+    /// The error of the worker's last round.
     pub last_error: Option<String>,
 }
 
@@ -142,7 +141,7 @@ impl TryFrom<Model> for Reservation {
 }
 
 impl Model {
-    /// The state that its two words name.
+    /// The state of its two words.
     pub(crate) fn state(&self) -> Result<ReservationState, StoreError> {
         let reason = self.reason.as_ref().map(|why| why.0.as_str());
         ReservationState::parse(&self.state, reason).map_err(StoreError::corrupt)
@@ -154,14 +153,14 @@ impl Model {
         self.reason = state.reason().map(Word::<CloseReason>);
     }
 
-    /// Asks for a look at once, even when a worker is looking already.
+    /// Makes it due at once, even when a worker has claimed it.
     pub(crate) fn nudge(&mut self, now: DateTime<Utc>) {
         self.due_at = Some(now.into());
         self.nudges += 1;
     }
 }
 
-/// Which reservations of a list.
+/// A filter for a list of reservations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReservationFilter {
     /// Only those in this state, by its word.
@@ -176,7 +175,7 @@ pub struct ReservationFilter {
     pub within: Projects,
 }
 
-/// New labels of a reservation; `None` leaves as is.
+/// New labels of a reservation; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
     /// The name.
@@ -194,7 +193,7 @@ tenant_scoped!(
 );
 
 impl TenantReservations<'_> {
-    /// The tenant's reservation of this id.
+    /// The tenant's reservation with this id.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: ReservationId) -> Result<Option<Reservation>, StoreError> {
@@ -205,8 +204,7 @@ impl TenantReservations<'_> {
         row.map(Reservation::try_from).transpose()
     }
 
-    /// The tenant's reservations, the newest first, at most `limit`, those after `after` in that
-    /// order.
+    /// The tenant's reservations, the newest first, at most `limit`, those after `after` in that order.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn list(
@@ -219,7 +217,7 @@ impl TenantReservations<'_> {
         list(self.store, whose, filter, after, limit).await
     }
 
-    /// Changes the name or the tags. Charges already made keep the old ones.
+    /// Changes the name or the tags. Existing charges keep the old ones.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn update_labels(
@@ -252,7 +250,7 @@ impl TenantReservations<'_> {
 }
 
 impl AllReservations<'_> {
-    /// The reservation of this id, whosever it is.
+    /// The reservation with this id, of any tenant.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: ReservationId) -> Result<Option<Reservation>, StoreError> {
@@ -260,8 +258,7 @@ impl AllReservations<'_> {
         row.map(Reservation::try_from).transpose()
     }
 
-    /// Everyone's reservations, the newest first, at most `limit`, those after `after` in that
-    /// order.
+    /// All tenants' reservations, the newest first, at most `limit`, those after `after` in that order.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn list(
@@ -323,7 +320,7 @@ pub(crate) async fn lock_of_tenant(
         })
 }
 
-/// Asks for a look at a reservation at once, unless it is closed.
+/// Makes a reservation due at once, unless it is closed.
 pub(crate) async fn nudge(
     tx: &DatabaseTransaction,
     id: ReservationId,

@@ -1,9 +1,9 @@
-//! What is let go in time: events, deliveries of webhooks, quotes that nobody took, plans,
-//! idempotency keys, and looks at nodes in use that were passed (`rechecks`). A batch at a time, each its
-//! own short transaction, the oldest first.
+//! Deletion of old rows: events, deliveries of webhooks, quotes that nobody took, plans, idempotency keys,
+//! and re-checks of nodes in use that passed (`rechecks`). It works in batches, each its own short
+//! transaction, the oldest first.
 //!
-//! The ledger, what it is made of, and the audit log stay for good: the database itself refuses to
-//! delete them, events ahead of their tenant's horizon, and any other document of a verification.
+//! The ledger, the charges and credits behind it, and the audit log stay for good: the database itself
+//! refuses to delete them, events ahead of their tenant's horizon, and any other document of a verification.
 
 mod rechecks;
 
@@ -26,12 +26,12 @@ use crate::scope::service_wide;
 use crate::tx::transaction;
 use crate::webhooks::DeliveryState;
 
-service_wide!(Retention, retention, "rows that are let go in time");
+service_wide!(Retention, retention, "rows that are deleted in time");
 
 impl Retention<'_> {
-    /// Lets up to `limit` deliveries go that were made before `before`, with their attempts; says
-    /// how many. One that is still to be tried stays, unless its time came before `before` too:
-    /// its endpoint was disabled all the while.
+    /// Deletes up to `limit` deliveries that were created before `before`, with their attempts; returns how
+    /// many. A pending delivery stays, unless its time also came before `before`, because its endpoint was
+    /// disabled all the while.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_deliveries(
@@ -70,8 +70,8 @@ impl Retention<'_> {
         })
     }
 
-    /// Lets up to `limit` events of a tenant go that happened before `before`; says how many.
-    /// Numbers go in order: one that is kept, or that a delivery refers to, keeps all that follow.
+    /// Deletes up to `limit` events of a tenant that happened before `before`; returns how many. Numbers are
+    /// deleted in order: an event that is kept, or that a delivery refers to, keeps all that follow.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_events(
@@ -102,7 +102,7 @@ impl Retention<'_> {
             if rows.first().is_none_or(|(first, _)| *first > last) {
                 return Ok(0);
             }
-            // The database lets nothing go that lies ahead of this.
+            // The database refuses to delete events ahead of this.
             event_counters::Entity::update_many()
                 .col_expr(event_counters::Column::PrunedThrough, Expr::value(last))
                 .filter(event_counters::Column::TenantId.eq(Text(tenant)))
@@ -129,7 +129,7 @@ impl Retention<'_> {
         Ok(ids.into_iter().map(|id| id.0).collect())
     }
 
-    /// Lets go up to `limit` marks of transactions that were left before `before`; says how many.
+    /// Deletes up to `limit` marks of transactions that were left before `before`; returns how many.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_commit_marks(
@@ -152,8 +152,8 @@ impl Retention<'_> {
         Ok(gone.rows_affected)
     }
 
-    /// Lets up to `limit` quotes go that lapsed before `before`; says how many. One that a
-    /// reservation took stays as long as that.
+    /// Deletes up to `limit` quotes that lapsed before `before`; returns how many. A quote that a reservation
+    /// took stays as long as that.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_quotes(&self, before: DateTime<Utc>, limit: u64) -> Result<u64, StoreError> {
@@ -168,15 +168,14 @@ impl Retention<'_> {
             .into_query();
         let gone = Entity::delete_many()
             .filter(Column::Id.in_subquery(lapsed))
-            // One that was taken meanwhile stays.
+            // A quote that was taken meanwhile stays.
             .filter(Column::State.eq(OPEN))
             .exec(&self.store.write)
             .await?;
         Ok(gone.rows_affected)
     }
 
-    /// Lets up to `limit` plans go that were made before `before` and of which no quote is kept;
-    /// says how many.
+    /// Deletes up to `limit` plans that were made before `before` and have no stored quote; returns how many.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_plans(&self, before: DateTime<Utc>, limit: u64) -> Result<u64, StoreError> {
@@ -196,8 +195,8 @@ impl Retention<'_> {
         Ok(gone.rows_affected)
     }
 
-    /// Lets up to `limit` of a tenant's quotes go that lapsed before `before` and of which it has `keep`
-    /// newer ones that lapsed and that no reservation took either; says how many.
+    /// Deletes up to `limit` of a tenant's quotes that lapsed before `before` and of which it has `keep`
+    /// newer ones that lapsed and that no reservation took either; returns how many.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_surplus_quotes(
@@ -226,15 +225,15 @@ impl Retention<'_> {
             .into_query();
         let gone = Entity::delete_many()
             .filter(Column::Id.in_subquery(surplus))
-            // One that was taken meanwhile stays.
+            // A quote that was taken meanwhile stays.
             .filter(Column::State.eq(OPEN))
             .exec(&self.store.write)
             .await?;
         Ok(gone.rows_affected)
     }
 
-    /// Lets up to `limit` of a tenant's plans go that were made within `[since, before)`, of which it has
-    /// `keep` newer ones there, and no quote; says how many.
+    /// Deletes up to `limit` of a tenant's plans that were made within `[since, before)`, of which it has
+    /// `keep` newer ones there, and that have no quote; returns how many.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_surplus_plans(
@@ -269,7 +268,7 @@ impl Retention<'_> {
         Ok(gone.rows_affected)
     }
 
-    /// Every tenant that has more than `keep` plans made since `since`, or more than as many quotes that
+    /// Every tenant that has more than `keep` plans made since `since`, or more than that many quotes that
     /// nobody took.
     ///
     /// Errors: [`StoreError::Database`].
@@ -304,7 +303,7 @@ impl Retention<'_> {
         Ok(tenants)
     }
 
-    /// Forgets up to `limit` idempotency keys that are no longer replayed; says how many.
+    /// Deletes up to `limit` idempotency keys that are no longer replayed; returns how many.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_idempotency_keys(
@@ -323,7 +322,7 @@ impl Retention<'_> {
         let key = Expr::tuple([Expr::col(Column::TenantId), Expr::col(Column::Key)]);
         let gone = Entity::delete_many()
             .filter(key.in_subquery(lapsed))
-            // One that was taken anew meanwhile stays.
+            // A key that was taken again meanwhile stays.
             .filter(Column::ExpiresAt.lte(Moment::from(now)))
             .exec(&self.store.write)
             .await?;
@@ -331,7 +330,7 @@ impl Retention<'_> {
     }
 }
 
-/// Whether a quote of a plan is kept.
+/// Whether a quote of a plan is stored.
 fn is_quoted() -> SimpleExpr {
     let plan = (plans::Entity, plans::Column::Id);
     let quotes = quotes::Entity::find()
@@ -342,7 +341,7 @@ fn is_quoted() -> SimpleExpr {
     Expr::exists(quotes)
 }
 
-/// The age of the last of the `keep` newest rows, where there are as many. `newest` gives ages, the
+/// The age of the last of the `keep` newest rows, where there are that many. `newest` selects ages, the
 /// newest first.
 async fn age_of_last<E: EntityTrait>(
     newest: Select<E>,

@@ -1,4 +1,4 @@
-//! How many of a thing a tenant may keep: lists are read whole, and no tenant may make them endless.
+//! Limits on the rows of a tenant: lists are read whole, and no tenant may make them endless.
 
 use market::ids::TenantId;
 use sea_orm::sea_query::LockType;
@@ -8,19 +8,18 @@ use crate::entity::column::Text;
 use crate::entity::tenants;
 use crate::{Conflict, StoreError};
 
-/// What a tenant may keep so many of.
+/// A limit on the rows of one kind.
 pub(crate) struct Room {
-    /// What they are, in words.
+    /// The name of the things, in the plural.
     pub(crate) what: &'static str,
-    /// How many there may be.
+    /// The most that are allowed.
     pub(crate) most: u64,
-    /// What makes room, in words.
+    /// How to make room, in words.
     pub(crate) instead: &'static str,
 }
 
 impl Room {
-    /// Refuses when `there` finds as many as there may be; until the transaction ends nobody else adds
-    /// one.
+    /// Refuses when `there` finds the most rows allowed; until the transaction ends nobody else adds one.
     ///
     /// Errors: [`Conflict::NoRoom`].
     pub(crate) async fn for_one_more<'a, E>(
@@ -46,8 +45,8 @@ impl Room {
     }
 }
 
-/// How many of a tenant's rows `there` finds. Two that are added at once must not pass a limit
-/// together, so until the transaction ends nobody else counts.
+/// How many of a tenant's rows `there` finds. Two simultaneous additions must not exceed a limit together, so
+/// until the transaction ends nobody else counts.
 ///
 /// Errors: [`StoreError::Database`].
 pub(crate) async fn count_alone<'a, E>(

@@ -1,4 +1,4 @@
-//! The two ways to what belongs to tenants: one tenant's, or everyone's, said aloud.
+//! The two ways to tenants' rows: one tenant's, or explicitly everyone's.
 
 /// Makes a noun with the handles behind `.of(tenant)` and `.across_tenants()`.
 macro_rules! tenant_scoped {

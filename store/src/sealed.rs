@@ -1,4 +1,4 @@
-//! Every column that holds a sealed secret, and the one write that seals all of them anew.
+//! Every column with a sealed secret, and the one write that reseals all of them.
 //!
 //! A noun with such a column adds it to [`SEALED`]. The name of the column begins with `sealed_`;
 //! a test compares the list with the schema.
@@ -11,7 +11,7 @@ use crate::scope::service_wide;
 use crate::tx::transaction;
 use crate::{StoreError, providers, signing_keys, verifications, webhooks};
 
-/// For which purpose a secret was sealed: it opens for that one only.
+/// The purpose that a secret was sealed for: it opens for that one only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealedFor {
     /// The word in this column of the same row.
@@ -20,7 +20,7 @@ pub enum SealedFor {
     Word(&'static str),
 }
 
-/// A column that holds sealed secrets; where it is NULL there is none.
+/// A column of sealed secrets; NULL means that there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedColumn {
     /// The table.
@@ -29,7 +29,7 @@ pub struct SealedColumn {
     pub key: &'static str,
     /// The column.
     pub column: &'static str,
-    /// For which purpose its secrets are sealed.
+    /// The purpose that its secrets are sealed for.
     pub purpose: SealedFor,
 }
 
@@ -42,11 +42,11 @@ pub const SEALED: &[SealedColumn] = &[
     webhooks::SEALED[1],
 ];
 
-/// Why nothing was sealed anew.
+/// Why nothing was resealed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResealError<E: std::error::Error + 'static> {
     /// A secret could not be opened or sealed.
-    #[error("the secret in {table}.{column} of `{key}` cannot be sealed anew")]
+    #[error("the secret in {table}.{column} of `{key}` cannot be resealed")]
     Secret {
         /// The table.
         table: &'static str,
@@ -63,7 +63,7 @@ pub enum ResealError<E: std::error::Error + 'static> {
     Store(#[from] StoreError),
 }
 
-/// Seals a secret anew: from its purpose and the bytes as they are to the bytes as they shall be.
+/// Reseals a secret: from its purpose and its present bytes to its new bytes.
 pub type Anew<'a, E> = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, E> + Send + Sync + 'a;
 
 service_wide!(Sealed, sealed, "sealed secrets of all kinds");
@@ -87,8 +87,8 @@ impl Sealed<'_> {
         Ok(false)
     }
 
-    /// Puts `anew(purpose, sealed)` in place of every sealed secret, in one transaction with the
-    /// audit entry; says how many there were.
+    /// Replaces every sealed secret by `anew(purpose, sealed)`, in one transaction with the audit entry;
+    /// returns how many there were.
     ///
     /// Errors: [`ResealError`]; nothing is changed then.
     pub async fn reseal<E: std::error::Error + Send + 'static>(

@@ -1,4 +1,4 @@
-//! What is settled once for the whole database.
+//! Settings of the whole database that are made once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ const DEPLOYMENT: &str = "deployment";
 pub enum DatabaseMode {
     /// Real providers, real machines, real money.
     Production,
-    /// Everything in it is pretended.
+    /// Everything in it is simulated.
     Simulation,
 }
 
@@ -50,7 +50,7 @@ impl FromStr for DatabaseMode {
 service_wide!(Settings, settings, "settings of the whole database");
 
 impl Settings<'_> {
-    /// The mode the database was made for; `None` while nobody has settled it.
+    /// The mode that the database was made for; `None` while it is not set.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn mode(&self) -> Result<Option<DatabaseMode>, StoreError> {
@@ -60,7 +60,7 @@ impl Settings<'_> {
         row.map(|row| row.value.parse()).transpose()
     }
 
-    /// Settles the mode for the life of the database; the same mode again is fine.
+    /// Sets the mode for the life of the database; setting the same mode again is allowed.
     ///
     /// Errors: [`StoreError::ModeMismatch`] when it was made for the other one.
     pub async fn settle_mode(
@@ -79,7 +79,7 @@ impl Settings<'_> {
         }
     }
 
-    /// The name of this database's deployment, which is `proposed` when it has none yet. All its
+    /// The name of this database's deployment, which becomes `proposed` when it has none yet. All its
     /// replicas share it, and no other deployment has it.
     ///
     /// Errors: [`StoreError::Database`].
@@ -92,7 +92,7 @@ impl Settings<'_> {
         self.settle(DEPLOYMENT, proposed, now).await
     }
 
-    /// Writes a setting unless it has a value; gives the value that it has then.
+    /// Writes a setting unless it has a value; returns the value that it has then.
     async fn settle(
         &self,
         name: &str,

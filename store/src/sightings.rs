@@ -1,8 +1,8 @@
-//! Which GPUs were seen in which leases: what a node shows is kept with its step of the verification,
-//! and looked for when another one shows it.
+//! The GPUs that were seen in each lease: a node's GPUs are stored with its step of the verification, and
+//! looked up when another node shows one of them.
 //!
-//! Ids and serial numbers are kept in small letters, without blanks around them, so that one spelling
-//! finds the other.
+//! Ids and serial numbers are stored in lower case, without surrounding blanks, so that different spellings
+//! match.
 
 use chrono::{DateTime, Utc};
 use market::attestation::FindingCode;
@@ -20,7 +20,7 @@ use crate::entity::gpu_sightings::{Column, Entity, Model};
 use crate::entity::leases;
 use crate::scope::service_wide;
 
-/// How many sightings are looked at of a node's GPUs: the latest.
+/// How many sightings of a node's GPUs are compared: the latest.
 const MOST: u64 = 1_000;
 
 /// A GPU that a node of a lease shows.
@@ -28,13 +28,13 @@ const MOST: u64 = 1_000;
 pub struct NewSighting {
     /// Its id, at most 128 characters.
     pub uuid: String,
-    /// The serial number of its board, at most 128 characters, where it is its own.
+    /// The serial number of its board, at most 128 characters, if it is unique.
     pub serial: Option<String>,
-    /// The name of its kind, at most 128 characters.
+    /// The model name, at most 128 characters.
     pub name: String,
     /// Its memory, MiB.
     pub memory_mib: u32,
-    /// The checks that its node failed, where they put it into quarantine.
+    /// The checks that its node failed, if they quarantined the GPU.
     pub failed: Vec<FindingCode>,
 }
 
@@ -43,15 +43,15 @@ pub struct NewSighting {
 pub struct Sighting {
     /// The lease.
     pub lease_id: LeaseId,
-    /// Where that stands now.
+    /// The lease's present state.
     pub state: LeaseState,
-    /// Whose it was bought from.
+    /// The provider that it was bought from.
     pub provider: ProviderId,
-    /// As which offer.
+    /// The offer.
     pub offer: OfferId,
-    /// The region of that offer, where its provider says.
+    /// The region of that offer, if its provider gives it.
     pub region: Option<String>,
-    /// What it showed.
+    /// The GPU as it was shown.
     pub gpu: NewSighting,
     /// When it was first seen there.
     pub first_seen_at: DateTime<Utc>,
@@ -62,8 +62,8 @@ pub struct Sighting {
 service_wide!(Sightings, sightings, "GPUs that were seen in leases");
 
 impl Sightings<'_> {
-    /// What was seen of GPUs with one of these ids or serial numbers in leases other than `but`, the
-    /// latest first, at most a thousand.
+    /// Sightings of GPUs with one of these ids or serial numbers in leases other than `but`, the latest
+    /// first, at most a thousand.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn of(
@@ -114,13 +114,13 @@ fn read(row: Model, lease: &leases::Model) -> Result<Sighting, StoreError> {
     })
 }
 
-/// A text by which a GPU is known, as it is kept.
+/// The stored form of a GPU's id or serial number.
 fn plain(text: &str) -> String {
     text.trim().to_ascii_lowercase()
 }
 
-/// Keeps what a node of a lease shows, within the transaction of its step. Ids that it showed before and
-/// shows no more stay.
+/// Stores the GPUs that a node of a lease shows, within the transaction of its step. Earlier ids that it no
+/// longer shows stay.
 pub(crate) async fn keep(
     tx: &DatabaseTransaction,
     lease: &Text<LeaseId>,

@@ -13,7 +13,7 @@ use crate::scope::service_wide;
 use crate::sealed::{SealedColumn, SealedFor};
 use crate::tx::{queue_writers, transaction};
 
-/// Where the private halves lie, sealed.
+/// The column of the private halves, sealed.
 pub(crate) const SEALED: SealedColumn = SealedColumn {
     table: "signing_keys",
     key: "kid",
@@ -21,7 +21,7 @@ pub(crate) const SEALED: SealedColumn = SealedColumn {
     purpose: SealedFor::WordIn("purpose"),
 };
 
-/// What a signing key signs.
+/// The purpose of a signing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyPurpose {
@@ -36,7 +36,7 @@ pub enum KeyPurpose {
 pub struct SigningKey {
     /// The key's id in headers and key sets.
     pub kid: String,
-    /// What it signs.
+    /// Its purpose.
     pub purpose: KeyPurpose,
     /// The private half, sealed.
     pub sealed_private: Vec<u8>,
@@ -44,7 +44,7 @@ pub struct SigningKey {
     pub public: Vec<u8>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
-    /// When it signed for the last time; `None` while it signs.
+    /// When it stopped signing; `None` while it signs.
     pub retired_at: Option<DateTime<Utc>>,
 }
 
@@ -87,7 +87,7 @@ impl SigningKey {
 service_wide!(SigningKeys, signing_keys, "service's own signing keys");
 
 impl SigningKeys<'_> {
-    /// Keeps a key; the same `kid` again changes nothing.
+    /// Stores a key; storing the same `kid` again changes nothing.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn insert(&self, key: SigningKey) -> Result<(), StoreError> {
@@ -102,8 +102,8 @@ impl SigningKeys<'_> {
         Ok(())
     }
 
-    /// Puts a key in place of those that sign for its purpose: they are retired at `now`, in one
-    /// transaction with the audit entry.
+    /// Replaces the keys that sign for its purpose: they are retired at `now`, in one transaction with the
+    /// audit entry.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn rotate(
@@ -115,7 +115,7 @@ impl SigningKeys<'_> {
         let purpose = key.purpose;
         let row = key.into_row();
         transaction!(self.store, |tx| {
-            // Of two rotations at once the second retires the key of the first.
+            // Of two simultaneous rotations the second retires the key of the first.
             queue_writers(tx, "signing_keys").await?;
             signing_keys::Entity::update_many()
                 .col_expr(

@@ -1,8 +1,8 @@
-//! What a tenant spends: charged (`charged.rs`), committed, in use; and the check of it before more is
-//! sold (`check.rs`).
+//! A tenant's spending: charged (`charged.rs`), committed, in use; and its check before more is sold
+//! (`check.rs`).
 //!
-//! What is in use stands with each reservation and is summed up by the database. The rest is made
-//! from the open reservations themselves, for a hold only where a budget may refuse it.
+//! The amount in use is stored with each reservation and summed by the database. The rest is computed from
+//! the open reservations themselves, for a hold only where a budget may refuse it.
 
 mod charged;
 mod check;
@@ -31,7 +31,7 @@ use crate::scope::tenant_scoped;
 pub(crate) use charged::{add_charges, charged_within};
 pub(crate) use check::{check_confirm, check_extension, check_hold, lock};
 
-/// What a tenant has open, and what it was charged this month.
+/// A tenant's open reservations, and its charges of this month.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spending {
     open: Vec<OpenReservation>,
@@ -54,15 +54,10 @@ struct SpentDay {
     units: i64,
 }
 
-tenant_scoped!(
-    SpendingOf,
-    spending,
-    TenantSpending,
-    "spending, as far as it is not history"
-);
+tenant_scoped!(SpendingOf, spending, TenantSpending, "current spending");
 
 impl TenantSpending<'_> {
-    /// What the tenant has open and what it was charged in this month, as of one moment.
+    /// The tenant's open reservations and its charges of this month, as of one moment.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn read(&self, now: DateTime<Utc>) -> Result<Spending, StoreError> {
@@ -70,7 +65,7 @@ impl TenantSpending<'_> {
         read(&tx, self.tenant, now).await
     }
 
-    /// What the tenant or one project of it has in use, summed up by the database.
+    /// How much the tenant or one project of it has in use, summed by the database.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn in_use(
@@ -84,8 +79,8 @@ impl TenantSpending<'_> {
 }
 
 impl Spending {
-    /// What was charged for use that began within `span`, which lies in this month or later, where
-    /// nothing is charged yet; of one project or of all. Units: USD 1e-8.
+    /// The sum charged for use that began within `span`, which is in this month or later, where nothing is
+    /// charged yet; of one project or of all. Units: USD 1e-8.
     #[must_use]
     pub fn charged(&self, project: Option<ProjectId>, span: Span) -> i128 {
         let days = span.start.date_naive()..span.end.date_naive();
@@ -106,7 +101,7 @@ impl Spending {
             .sum()
     }
 
-    /// What is in use.
+    /// How much is in use.
     #[must_use]
     pub fn in_use(&self, project: Option<ProjectId>) -> InUse {
         let mut sum = InUse::default();
@@ -116,7 +111,7 @@ impl Spending {
         sum
     }
 
-    /// What is being charged just now. Units: USD 1e-8 per hour.
+    /// The present rate of charges. Units: USD 1e-8 per hour.
     #[must_use]
     pub fn burn_units_per_hour(&self, project: Option<ProjectId>) -> i128 {
         self.of(project).map(|open| open.burns).sum()
@@ -129,7 +124,7 @@ impl Spending {
     }
 }
 
-/// Reads the parts in the order that counts nothing too little.
+/// Reads the parts in an order that never counts too little.
 async fn read<C: ConnectionTrait>(
     db: &C,
     tenant: TenantId,
@@ -184,8 +179,8 @@ async fn read<C: ConnectionTrait>(
     Ok(Spending { open, days })
 }
 
-/// What is in use, summed up by the database. Where rows do not say what they have in use, their
-/// lines and leases are read for it.
+/// How much is in use, summed by the database. Where rows lack these columns, it reads their lines and
+/// leases.
 async fn in_use<C: ConnectionTrait>(
     db: &C,
     tenant: TenantId,
@@ -193,7 +188,7 @@ async fn in_use<C: ConnectionTrait>(
     now: DateTime<Utc>,
 ) -> Result<InUse, StoreError> {
     use reservations::Column;
-    // A sum of 64-bit integers is of a wider type on PostgreSQL.
+    // The sum of 64-bit integers has a wider type on PostgreSQL.
     let sum = |what: &str| Expr::cust(format!("CAST(COALESCE(SUM({what}), 0) AS BIGINT)"));
     let stands = Condition::any()
         .add(Column::State.ne("held"))
@@ -259,8 +254,8 @@ async fn held_nodes<C: ConnectionTrait>(
     u64::try_from(sum.flatten().unwrap_or(0)).map_err(StoreError::corrupt)
 }
 
-/// GPUs of these lines, without what was given up, and what they cost (units: USD 1e-8 per hour);
-/// `None` where no column holds that.
+/// GPUs of these lines, without those given up, and their cost (units: USD 1e-8 per hour); `None` where no
+/// column can store that.
 pub(crate) fn of_lines(lines: &[QuoteLine], leases: &[leases::Model]) -> Option<(i64, i64)> {
     let (mut gpus, mut units_per_hour) = (0_i64, 0_i64);
     for line in lines {
@@ -274,7 +269,7 @@ pub(crate) fn of_lines(lines: &[QuoteLine], leases: &[leases::Model]) -> Option<
     Some((gpus, units_per_hour))
 }
 
-/// Counts anew what a reservation has in use, once leases of it were given up.
+/// Recounts what a reservation has in use, once leases of it were given up.
 pub(crate) async fn count_anew(
     tx: &DatabaseTransaction,
     row: &mut reservations::Model,
@@ -289,7 +284,7 @@ pub(crate) async fn count_anew(
     Ok(())
 }
 
-/// What a reservation has and may still cost.
+/// A reservation's use and the cost that it may still cause.
 fn open_reservation(
     row: &reservations::Model,
     leases: &[leases::Model],
@@ -368,8 +363,8 @@ fn open_line(
     charged_gpu_seconds: i64,
     now: DateTime<Utc>,
 ) -> OpenLine {
-    // Before the hand-off the row says how long it is waited for, and the demand for how long it
-    // is wanted then.
+    // Before the hand-off the row has the time that we wait for it, and the demand the length of use after
+    // it.
     let (until, longest) = if row.active_at.is_some() {
         (row.window_end.map(Moment::at), None)
     } else {

@@ -17,9 +17,9 @@ use crate::{Conflict, StoreError};
 pub struct SshKey {
     /// Its id.
     pub id: SshKeyId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     pub name: String,
     /// The key in OpenSSH form.
     pub public_key: String,
@@ -29,12 +29,12 @@ pub struct SshKey {
     pub created_at: DateTime<Utc>,
 }
 
-/// A public SSH key about to be kept.
+/// A public SSH key to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSshKey {
     /// Its id.
     pub id: SshKeyId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     pub name: String,
     /// The key in OpenSSH form.
     pub public_key: String,
@@ -65,9 +65,9 @@ const ROOM: Room = Room {
 tenant_scoped!(SshKeys, ssh_keys, TenantSshKeys, "SSH keys");
 
 impl TenantSshKeys<'_> {
-    /// Keeps a new key.
+    /// Stores a new key.
     ///
-    /// Errors: [`StoreError::Conflict`] when the tenant has it already or has as many as it may;
+    /// Errors: [`StoreError::Conflict`] when the tenant has it already or has the most allowed;
     /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn add(
         &self,
@@ -113,7 +113,7 @@ impl TenantSshKeys<'_> {
         Ok(rows.into_iter().map(SshKey::from).collect())
     }
 
-    /// The tenant's key of this id.
+    /// The tenant's key with this id.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn find(&self, id: SshKeyId) -> Result<Option<SshKey>, StoreError> {
@@ -124,7 +124,7 @@ impl TenantSshKeys<'_> {
         Ok(row.map(SshKey::from))
     }
 
-    /// Forgets a key. Machines that carry it already keep it.
+    /// Deletes a key. Machines that already carry it keep it.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn delete(

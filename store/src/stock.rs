@@ -1,14 +1,13 @@
-//! Never oversold: what may still be taken of an offer, checked under a lock on its row.
+//! Never oversold: the capacity left of an offer, checked under a lock on its row.
 //!
-//! What the provider counts is what was free when it was last asked. Against that stand all live
-//! holds, and the live leases that the count cannot know yet: those it has not accepted, or
-//! accepted after it was counted. Leases accepted before are no longer in the count, so counting
-//! them too would sell too little.
+//! The provider's count is the number of free nodes when it was last read. From it we subtract all live
+//! holds, and the live leases that the count cannot include yet: those it has not accepted, or accepted after
+//! the count. Leases accepted before are no longer in the count, so subtracting them too would sell too
+//! little.
 //!
-//! A count that is a lower bound ("10+") refuses nothing: the provider says there is more. Where
-//! the provider does not count, at most [`StockPolicy::sets_without_count`] reservations may have
-//! live holds or leases on the offer at a time, each with [`StockPolicy::nodes_without_count`]
-//! nodes at most.
+//! A count that is a lower bound ("10+") refuses nothing: the provider reports that there are more. Where the
+//! provider does not count, at most [`StockPolicy::sets_without_count`] reservations may have live holds or
+//! leases on the offer at a time, each with [`StockPolicy::nodes_without_count`] nodes at most.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -32,7 +31,7 @@ use crate::entity::{holds, leases, offers, providers, reservations};
 pub struct StockPolicy {
     /// Reservations that may have live holds or leases on an offer without a count, at a time.
     pub sets_without_count: u32,
-    /// Nodes that one of them may take of it.
+    /// Nodes that each of them may take of it.
     pub nodes_without_count: u32,
 }
 
@@ -45,7 +44,7 @@ impl Default for StockPolicy {
     }
 }
 
-/// Locks the offers and makes sure that `needs` can be taken of them for a reservation.
+/// Locks the offers and checks that `needs` can be taken of them for a reservation.
 ///
 /// The lock lasts until the end of the transaction, so the caller writes the holds or leases next.
 /// Errors: [`StoreError::OutOfStock`], for a withdrawn offer too.
@@ -91,7 +90,7 @@ pub(crate) async fn check(
     Ok(())
 }
 
-/// Whether what a tenant has on hold of one of these offers is much of it, these nodes among it: see
+/// Whether a tenant's holds on one of these offers, these nodes included, are much of it: see
 /// [`hold_rules::takes_much`]. A count that is a lower bound leaves enough for others.
 pub(crate) async fn takes_much(
     tx: &DatabaseTransaction,
@@ -149,7 +148,7 @@ async fn held(tx: &DatabaseTransaction, offer: OfferId) -> Result<i64, StoreErro
     Ok(sum.flatten().unwrap_or(0))
 }
 
-/// Nodes in live leases that the provider's count does not know yet.
+/// Nodes in live leases that the provider's count does not include yet.
 async fn leased(
     tx: &DatabaseTransaction,
     offer: &offers::Model,
@@ -157,7 +156,7 @@ async fn leased(
 ) -> Result<i64, StoreError> {
     let mut uncounted = Condition::any().add(leases::Column::AcceptedAt.is_null());
     if let Some(mut counted_at) = counted_at(tx, offer).await? {
-        // By a clock that ran ahead: what was accepted shortly before may not be in the count.
+        // By a clock that ran ahead: the count may lack leases accepted shortly before.
         if counted_at.at() > now {
             counted_at = (now - MOST_AHEAD).into();
         }
@@ -221,10 +220,10 @@ async fn other_sets(
 }
 
 impl Catalog<'_> {
-    /// Nodes of each offer that are spoken for and that its provider's count cannot know yet: live
-    /// holds, and live leases accepted since it counted. Of an offer without a count, all of them.
+    /// Nodes of each offer that are taken and that its provider's count cannot include yet: live holds, and
+    /// live leases accepted since the count. For an offer without a count, all of them.
     ///
-    /// What placing a hold enforces, for whoever wants to show it beforehand.
+    /// It is the number that placing a hold enforces, for display beforehand.
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn held_nodes(&self) -> Result<HashMap<OfferId, u32>, StoreError> {
         let tx = self.store.snapshot().await?;

@@ -38,7 +38,7 @@ pub struct Tenant {
 pub struct Project {
     /// Its id.
     pub id: ProjectId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
     /// Its name, which no other project of the tenant has.
     pub name: String,
@@ -67,7 +67,7 @@ impl From<projects::Model> for Project {
     }
 }
 
-/// Projects are kept for good: what was charged names them.
+/// Projects are kept for good: charges name them.
 const ROOM: Room = Room {
     what: "projects",
     most: 1_000,
@@ -77,9 +77,9 @@ const ROOM: Room = Room {
 service_wide!(Tenants, tenants, "tenants and their projects");
 
 impl Tenants<'_> {
-    /// The tenant of this name; made, with its first project, when there is none.
+    /// The tenant with this name; created, with its first project, when there is none.
     ///
-    /// The ids are used only when it is made. Errors: [`StoreError::Database`].
+    /// The ids are used only when it is created. Errors: [`StoreError::Database`].
     pub async fn ensure(
         &self,
         name: &str,
@@ -114,7 +114,7 @@ impl Tenants<'_> {
         })
     }
 
-    /// The tenant of this id.
+    /// The tenant with this id.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn find(&self, id: TenantId) -> Result<Option<Tenant>, StoreError> {
@@ -124,7 +124,7 @@ impl Tenants<'_> {
         Ok(row.map(Tenant::from))
     }
 
-    /// The tenant of this name.
+    /// The tenant with this name.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn find_named(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
@@ -135,7 +135,7 @@ impl Tenants<'_> {
         Ok(row.map(Tenant::from))
     }
 
-    /// What every reservation of the tenant must say of itself.
+    /// The tags that every reservation of the tenant must have.
     ///
     /// Errors: [`StoreError::NotFound`].
     pub async fn required_tags(&self, id: TenantId) -> Result<RequiredTags, StoreError> {
@@ -146,8 +146,8 @@ impl Tenants<'_> {
         Ok(row.required_tags.map(|json| json.0).unwrap_or_default())
     }
 
-    /// Changes what every reservation of the tenant must say of itself from now on; what is `None`
-    /// stays.
+    /// Changes the tags that every reservation of the tenant must have from now on; `None` leaves a field
+    /// unchanged.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn require_tags(
@@ -192,9 +192,9 @@ impl Tenants<'_> {
         Ok(rows.into_iter().map(Tenant::from).collect())
     }
 
-    /// Makes a project of the tenant.
+    /// Creates a project of the tenant.
     ///
-    /// Errors: [`StoreError::Conflict`] when the tenant has one of this name, or as many as it may;
+    /// Errors: [`StoreError::Conflict`] when the tenant has one with this name, or the most allowed;
     /// [`StoreError::Stale`] when `completion` was taken over.
     pub async fn add_project(
         &self,

@@ -1,4 +1,4 @@
-//! Write transactions: begun immediately, short, and begun anew when the database asks for it.
+//! Write transactions: begun immediately, short, and retried when the database asks for it.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::entity::commit_marks;
 use crate::failure::{hides_outcome, is_passing};
 use crate::{Store, StoreError};
 
-/// How often a transaction is begun anew before the refusal goes to the caller.
+/// How often a transaction is attempted before the caller gets the refusal.
 const ATTEMPTS: u32 = 8;
-/// How long, and how often, the database is asked what became of a COMMIT whose answer was lost.
+/// How long, and how often, the database is asked for the outcome of a COMMIT whose answer was lost.
 const INQUIRY: Duration = Duration::from_secs(5);
 const INQUIRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,8 +26,8 @@ const INQUIRY_PAUSE: Duration = Duration::from_millis(100);
 /// from the start. It is a macro because the future of an async closure that borrows cannot be
 /// shown to be `Send`.
 ///
-/// `transaction!(unmarked store, |tx| body)` leaves no mark by which its outcome could be asked for: for what
-/// changes the schema, and the table of marks with it.
+/// `transaction!(unmarked store, |tx| body)` leaves no mark for a later question about its outcome: for
+/// changes of the schema, and of the table of marks with it.
 macro_rules! transaction {
     ($store:expr, |$tx:ident| $body:expr) => {
         transaction!(@ $store, true, |$tx| $body)
@@ -53,15 +53,15 @@ macro_rules! transaction {
 }
 pub(crate) use transaction;
 
-/// How often a transaction was begun anew.
+/// How often a transaction was retried.
 #[derive(Default)]
 pub(crate) struct Retry {
     attempts: u32,
 }
 
 impl Retry {
-    /// After an outcome that may well be better the next time, waits up to 5, 10, 20 … ms chosen
-    /// at random and says to try again.
+    /// After an outcome that may be better the next time, waits up to 5, 10, 20 … ms chosen at random and
+    /// returns that the caller should retry.
     pub(crate) async fn pause_after<T>(&mut self, outcome: &Result<T, StoreError>) -> bool {
         let transient = outcome.as_ref().is_err_and(StoreError::is_transient);
         if !transient || self.attempts == ATTEMPTS {
@@ -74,11 +74,11 @@ impl Retry {
     }
 }
 
-/// Begins a transaction, in a task of its own that goes on when the caller is dropped.
+/// Begins a transaction, in a task of its own that continues when the caller is dropped.
 ///
-/// Cut off in the middle of `BEGIN`, the driver for PostgreSQL (sqlx 0.9) puts the connection back
-/// with a transaction open that nobody ends: it counts a transaction only once it was answered.
-/// What is begun to the end and not wanted any more is rolled back.
+/// If the future is dropped during `BEGIN`, the driver for PostgreSQL (sqlx 0.9) returns the connection with
+/// an open transaction that nobody ends: it counts a transaction only once it was answered. A transaction
+/// that has begun and is no longer wanted is rolled back.
 async fn begin(
     db: &DatabaseConnection,
     options: TransactionOptions,
@@ -92,25 +92,25 @@ impl Store {
     /// Begins a write transaction.
     pub(crate) async fn begin_write(&self) -> Result<DatabaseTransaction, StoreError> {
         let options = TransactionOptions {
-            // A transaction that reads and then writes fails at once on a busy SQLite unless it
-            // says beforehand that it will write.
+            // A transaction that reads and then writes fails at once on a busy SQLite unless it declares at
+            // the start that it will write.
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
         let begun = begin(&self.write, options).await;
         if begun.is_err() && self.write.get_database_backend() == DbBackend::Sqlite {
-            // A BEGIN that was interrupted may have begun, and the driver does not know. There is one
-            // connection, and it says so where nothing is open.
+            // An interrupted BEGIN may have begun without the driver's knowledge. There is one connection,
+            // and ROLLBACK is harmless where nothing is open.
             let _ = self.write.execute_unprepared("ROLLBACK").await;
         }
         begun
     }
 }
 
-/// Commits what succeeded and rolls back what did not.
+/// Commits a success and rolls back a failure.
 ///
-/// Errors: that of the outcome; [`StoreError::OutcomeUnknown`] when the answer to the COMMIT was lost and
-/// the database does not say what became of it either.
+/// Errors: that of the outcome; [`StoreError::OutcomeUnknown`] when the answer to the COMMIT was lost and the
+/// database cannot tell the outcome either.
 pub(crate) async fn end<T>(
     store: &Store,
     tx: DatabaseTransaction,
@@ -120,8 +120,8 @@ pub(crate) async fn end<T>(
     let value = match outcome {
         Ok(value) => value,
         Err(refusal) => {
-            // The refusal is what the caller needs. A connection whose rollback failed is closed, which
-            // rolls back too.
+            // The caller needs the refusal. A connection whose rollback failed is closed, which rolls back
+            // too.
             let _ = tx.rollback().await;
             return Err(refusal);
         }
@@ -145,16 +145,16 @@ pub(crate) async fn end<T>(
     }
 }
 
-/// By what a transaction is known again once its connection is lost.
+/// Identifies a transaction after its connection is lost.
 struct Mark {
     /// Its row in `commit_marks`.
     id: String,
-    /// The number that the server gave it. After a crash another may get the same.
+    /// The server's number for it. After a crash another transaction may get the same.
     number: String,
 }
 
-/// Leaves a mark in a transaction that wrote something. One that failed and does not know it fails here:
-/// PostgreSQL would answer its COMMIT with a rollback, and no error.
+/// Leaves a mark in a transaction that wrote something. A transaction that failed without knowing it fails
+/// here: PostgreSQL would answer its COMMIT with a rollback, and no error.
 async fn leave_mark(tx: &DatabaseTransaction) -> Result<Option<Mark>, StoreError> {
     let id = Uuid::now_v7().simple().to_string();
     let sql = "INSERT INTO commit_marks (id, at) SELECT $1, now() \
@@ -168,8 +168,8 @@ async fn leave_mark(tx: &DatabaseTransaction) -> Result<Option<Mark>, StoreError
     Ok(Some(Mark { id, number }))
 }
 
-/// Whether the mark of a transaction stands once it is over; `None` when nobody can say so for a while.
-/// What left no mark wrote nothing, and is as good as committed.
+/// Whether the mark of a transaction exists once it is over; `None` when the database cannot tell for a
+/// while. A transaction without a mark wrote nothing, and counts as committed.
 async fn was_committed(store: &Store, mark: Option<Mark>) -> Option<bool> {
     if store.write.get_database_backend() != DbBackend::Postgres {
         return None;
@@ -185,14 +185,14 @@ async fn was_committed(store: &Store, mark: Option<Mark>) -> Option<bool> {
                 Ok(row) => row
                     .and_then(|row| row.try_get::<Option<String>>("", "status").ok().flatten())
                     .is_none_or(|status| status != "in progress"),
-                // A number that the server has not given out: it crashed before it kept the first one.
+                // A number that the server has not given out: it crashed before it stored the first one.
                 Err(refusal) => !is_passing(&refusal),
             };
             let found = commit_marks::Entity::find_by_id(mark.id.clone());
             match found.one(&store.write).await {
                 Ok(Some(_)) => return true,
                 Ok(None) if is_over => return false,
-                // It may be under way, or the server away.
+                // It may be in progress, or the server unreachable.
                 _ => sleep(INQUIRY_PAUSE).await,
             }
         }
@@ -217,7 +217,7 @@ pub(crate) async fn queue_writers(
 impl Store {
     /// Begins a read of several statements that all see the same moment. It ends when dropped.
     pub(crate) async fn snapshot(&self) -> Result<DatabaseTransaction, StoreError> {
-        // On SQLite every read transaction sees one moment; PostgreSQL must be told.
+        // On SQLite every read transaction sees one moment; PostgreSQL needs the isolation level.
         let isolation_level = (self.read.get_database_backend() == DbBackend::Postgres)
             .then_some(IsolationLevel::RepeatableRead);
         let options = TransactionOptions {

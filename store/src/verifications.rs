@@ -1,8 +1,7 @@
-//! Verifications of leases: who has enrolled, how far each node is, and the signed results.
+//! Verifications of leases: enrolled nodes, the progress of each, and the signed results.
 //!
-//! What the steps mean is the verifier's business; a node's session is a document to the store.
-//! Each step is guarded by the step before, so that a step sent twice, or by two nodes with one
-//! token, counts once.
+//! The verifier defines the meaning of the steps; a node's session is a document to the store. Each step is
+//! guarded by the step before, so that a step sent twice, or by two nodes with one token, counts once.
 
 mod attestations;
 mod clock;
@@ -37,7 +36,7 @@ pub use interrupted::{CutOff, Interruption};
 pub use refused::RefusedMessage;
 pub use standing::{Alone, EnrolledAgent, Outcome};
 
-/// What opens the nodes of a verification. Sealed for the id of the verification.
+/// The credential that opens the nodes of a verification. Sealed for the id of the verification.
 pub(crate) const SEALED: SealedColumn = SealedColumn {
     table: "verifications",
     key: "id",
@@ -45,17 +44,17 @@ pub(crate) const SEALED: SealedColumn = SealedColumn {
     purpose: SealedFor::WordIn("id"),
 };
 
-/// How a verification stands.
+/// The state of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerificationState {
-    /// Its nodes may enrol and speak.
+    /// Its nodes may enrol and send steps.
     Open,
     /// Every node passed.
     Passed,
     /// A node failed, or did not finish in time.
     Failed,
-    /// Nobody needs it any more.
+    /// It is no longer needed.
     Abandoned,
 }
 
@@ -72,20 +71,21 @@ pub struct Verification {
     pub tenant_id: TenantId,
     /// The hash of the token by which nodes enrol.
     pub enrol_hash: String,
-    /// How many nodes must prove themselves.
+    /// How many nodes must pass.
     pub nodes: u32,
-    /// How it stands.
+    /// Its state.
     pub state: VerificationState,
     /// When it was opened.
     pub created_at: DateTime<Utc>,
     /// Until when every node must have finished.
     pub deadline: DateTime<Utc>,
-    /// When it was over.
+    /// When it ended.
     pub closed_at: Option<DateTime<Utc>>,
-    /// What opens its nodes to the agent that is pushed onto them, sealed; gone when it is over.
+    /// The credential that opens its nodes to the agent that is pushed onto them, sealed; gone when it has
+    /// ended.
     pub sealed_push: Option<Vec<u8>>,
-    /// The node of the lease, from 0, that is in use and looked at again and again; none where the
-    /// nodes prove themselves before a hand-off.
+    /// The node of the lease, from 0, that is in use and re-checked; `None` for a verification before a
+    /// hand-off.
     pub recheck_node: Option<u32>,
 }
 
@@ -98,11 +98,11 @@ pub struct NewVerification {
     pub lease_id: LeaseId,
     /// The hash of the token by which nodes enrol, at most 64 characters.
     pub enrol_hash: String,
-    /// How many nodes must prove themselves.
+    /// How many nodes must pass.
     pub nodes: u32,
     /// Until when every node must have finished.
     pub deadline: DateTime<Utc>,
-    /// What opens its nodes to the agent that is pushed onto them, sealed.
+    /// The credential that opens its nodes to the agent that is pushed onto them, sealed.
     pub sealed_push: Option<Vec<u8>>,
 }
 
@@ -113,9 +113,9 @@ pub struct NodeSession {
     pub verification_id: VerificationId,
     /// The node's number within its lease, from 0.
     pub node_index: u32,
-    /// The address that the node said it has.
+    /// The node's own address, as it reported it.
     pub host: String,
-    /// The agent's key, which tells nodes apart.
+    /// The agent's key, which identifies the node.
     pub agent_key: String,
     /// The last step that was done.
     pub step: u8,
@@ -123,11 +123,11 @@ pub struct NodeSession {
     pub session: Value,
     /// When the node enrolled.
     pub started_at: DateTime<Utc>,
-    /// Whether it may hear what it is asked to do: of several nodes none may before all have enrolled.
+    /// Whether it may receive its order: of several nodes none may before all have enrolled.
     pub has_begun: bool,
     /// When its last step was done.
     pub updated_at: DateTime<Utc>,
-    /// The message of its next step that was refused because many came at once.
+    /// The message of its next step that was refused because too many arrived at once.
     pub refused: Option<RefusedMessage>,
     /// The result, at the end.
     pub verdict: Option<Verdict>,
@@ -135,56 +135,55 @@ pub struct NodeSession {
     pub attestation_id: Option<AttestationId>,
 }
 
-/// A node about to enrol.
+/// A node that enrols.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewNodeSession {
-    /// The node's number within its lease, from 0: that of the address that it said it has.
+    /// The node's number within its lease, from 0: that of the address that it reported.
     pub node_index: u32,
-    /// The address that the node said it has.
+    /// The node's own address, as it reported it.
     pub host: String,
-    /// The agent's key, which tells nodes apart.
+    /// The agent's key, which identifies the node.
     pub agent_key: String,
-    /// The step that enrolling is.
+    /// The number of the enrolment step.
     pub step: u8,
     /// The conversation so far, in the verifier's own form.
     pub session: Value,
 }
 
-/// What enrolling led to.
+/// The result of an enrolment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Enrolment {
     /// The node's session.
     pub node: NodeSession,
-    /// Whether it was made just now. An agent that enrols again, its answer lost, gets the session
-    /// that it has.
+    /// Whether the session is new. An agent that enrols again, after a lost answer, gets its present session.
     pub fresh: bool,
-    /// The keys of the nodes that begin by this: all of the verification when it was the last one that
-    /// was missing, else none.
+    /// The keys of the nodes that begin because of this: all of the verification when it was the last one
+    /// missing, else none.
     pub begun: Vec<String>,
 }
 
 /// A node's next step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeStep {
-    /// The agent that takes it: another one may stand in the node's place by now.
+    /// The agent that takes it: another one may have replaced it by now.
     pub agent_key: String,
-    /// The last step that was done before.
+    /// The last completed step before.
     pub from: u8,
-    /// The step done now.
+    /// The step completed now.
     pub to: u8,
     /// The conversation so far, in the verifier's own form.
     pub session: Value,
-    /// The signed result, when this ends the node's part.
+    /// The signed result, if this ends the node's part.
     pub attestation: Option<NewAttestation>,
-    /// The GPUs that the node shows by now, where the step says something new of them.
+    /// The GPUs that the node shows by now, if the step reports new ones.
     pub sightings: Vec<NewSighting>,
-    /// What is kept of the result where the node is in use.
+    /// The stored part of the result, if the node is in use.
     pub recheck: Option<NewRecheck>,
 }
 
 impl Verification {
-    /// Whether its nodes are several, none of which hears what it is asked to do before all have
-    /// enrolled. A node in use is looked at by itself.
+    /// Whether it has several nodes, none of which receives its order before all have enrolled. A node in use
+    /// is re-checked by itself.
     #[must_use]
     pub const fn begins_together(&self) -> bool {
         self.nodes > 1 && self.recheck_node.is_none()
@@ -245,7 +244,7 @@ tenant_scoped!(
 );
 
 impl AllVerifications<'_> {
-    /// The verification of this id.
+    /// The verification with this id.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: VerificationId) -> Result<Option<Verification>, StoreError> {
@@ -267,8 +266,8 @@ impl AllVerifications<'_> {
         rows.into_iter().map(Verification::try_from).collect()
     }
 
-    /// The newest verification of a lease, which alone counts: the order was sent with its token. Those of
-    /// nodes in use are none.
+    /// The newest verification of a lease, the only one that counts: the order was sent with its token.
+    /// Re-checks of nodes in use are not included.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn newest_of(&self, lease: LeaseId) -> Result<Option<Verification>, StoreError> {
@@ -309,17 +308,19 @@ impl AllVerifications<'_> {
         row.map(NodeSession::try_from).transpose()
     }
 
-    /// Enrols a node under its number, in the place of an agent of it that only waits for the others: that
-    /// one's conversation is cut off. Of several nodes all begin when the last one enrols: from then on
+    /// Enrols a node under its number. It replaces an agent of the node that only waits for the others; that
+    /// one's conversation is cut off. Several nodes all begin when the last one enrols: from then on
     /// [`Self::since_answer`] counts, for each of them.
     ///
-    /// Errors: [`StoreError::NotFound`]; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed);
-    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node
-    /// and was let begin;
-    /// [`Conflict::AgentKeyCommitted`](crate::Conflict::AgentKeyCommitted) when a node has committed the agent's key
-    /// before, here or elsewhere; [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
-    /// [`Conflict::VerificationFull`](crate::Conflict::VerificationFull) for a number beyond the nodes that were leased;
-    /// [`Conflict::InterruptedTooOften`](crate::Conflict::InterruptedTooOften), where the one that waits stays.
+    /// Errors: [`StoreError::NotFound`];
+    /// [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed);
+    /// [`Conflict::Exists`](crate::Conflict::Exists) when another agent has enrolled for this node and has
+    /// begun; [`Conflict::AgentKeyCommitted`](crate::Conflict::AgentKeyCommitted) when a node has committed
+    /// the agent's key before, here or elsewhere;
+    /// [`Conflict::RecheckedLately`](crate::Conflict::RecheckedLately) for a node in use;
+    /// [`Conflict::VerificationFull`](crate::Conflict::VerificationFull) for a number beyond the nodes that
+    /// were leased; [`Conflict::InterruptedTooOften`](crate::Conflict::InterruptedTooOften), in which case
+    /// the waiting agent stays.
     pub async fn enrol(
         &self,
         id: VerificationId,
@@ -329,9 +330,9 @@ impl AllVerifications<'_> {
         transaction!(self.store, |tx| steps::enrol(tx, id, node, now).await)
     }
 
-    /// Ends a node's conversation that has no result yet, because it cannot be timed any more, so
-    /// that the node may enrol anew. Those of the lease's other nodes end with it, for they begin
-    /// together, unless one of them has answered step 2 or has its result. A trace of each stays, and counts.
+    /// Ends a node's conversation that has no result yet, because it can no longer be timed, so that the node
+    /// may enrol again. Those of the lease's other nodes end with it, because they begin together, unless one
+    /// of them has answered step 2 or has its result. A trace of each stays, and counts.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn interrupt(
@@ -347,11 +348,12 @@ impl AllVerifications<'_> {
         .await)
     }
 
-    /// Saves a node's step. The last one saves the signed result with it and asks for a look at
-    /// the reservation at once.
+    /// Saves a node's step. The last one saves the signed result with it and makes the reservation due at
+    /// once.
     ///
-    /// Errors: [`StoreError::Stale`] when this agent is not at `step.from`, has its result already,
-    /// or the verification is over; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed) when a node is in use no more.
+    /// Errors: [`StoreError::Stale`] when this agent is not at `step.from`, has its result already, or the
+    /// verification is over; [`Conflict::VerificationClosed`](crate::Conflict::VerificationClosed) when a
+    /// node is no longer in use.
     pub async fn advance(
         &self,
         id: VerificationId,
@@ -366,7 +368,7 @@ impl AllVerifications<'_> {
     }
 }
 
-/// Opens verifications of a reservation's leases, within the transaction that saves those.
+/// Opens verifications of a reservation's leases, within the transaction that saves the leases.
 pub(crate) async fn open(
     tx: &DatabaseTransaction,
     reservation: &crate::entity::reservations::Model,
@@ -395,8 +397,8 @@ pub(crate) async fn open(
     Ok(())
 }
 
-/// Ends verifications, within the transaction that draws the conclusion, and forgets what opened
-/// their nodes; those that are over already stay as they ended.
+/// Ends verifications, within the transaction that draws the conclusion, and deletes the credentials of their
+/// nodes; those that have already ended stay as they are.
 pub(crate) async fn close(
     tx: &DatabaseTransaction,
     closed: &[(VerificationId, VerificationState)],

@@ -1,7 +1,7 @@
 //! Webhook endpoints: where tenants want their events sent.
 //!
-//! An event's deliveries are rows of the event's own transaction: it is sent to every endpoint that
-//! was there, or it never happened. How they are worked off is in `claims`.
+//! An event's deliveries are rows of the event's own transaction: every endpoint that existed then has one,
+//! or the event never happened. `claims` has the workers that send them.
 
 mod claims;
 mod deliveries;
@@ -29,7 +29,7 @@ pub(crate) use claims::due;
 pub use claims::{ClaimedDelivery, Deliveries, NewAttempt, Outcome};
 pub use deliveries::{Attempt, Delivery, DeliveryState};
 
-/// The word for which the secrets of endpoints are sealed.
+/// The purpose that the secrets of endpoints are sealed for.
 pub const SEALED_FOR: &str = "webhook";
 pub(crate) const SEALED: [SealedColumn; 2] =
     [sealed("sealed_secret"), sealed("sealed_previous_secret")];
@@ -43,14 +43,14 @@ const fn sealed(column: &'static str) -> SealedColumn {
     }
 }
 
-/// How many endpoints a tenant may have: each costs a row in every change that is told.
+/// How many endpoints a tenant may have: each costs a row in every change with an event.
 pub const MAX_ENDPOINTS: u64 = 20;
 
 /// Why nothing is sent to an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DisabledReason {
-    /// The tenant wished it.
+    /// The tenant asked for it.
     Asked,
     /// It answered 410.
     Gone,
@@ -63,11 +63,11 @@ pub enum DisabledReason {
 pub struct WebhookEndpoint {
     /// Its id.
     pub id: WebhookEndpointId,
-    /// Whose it is.
+    /// The tenant.
     pub tenant_id: TenantId,
     /// Where events are sent. It may hold a secret of the receiver.
     pub url: String,
-    /// What the tenant says of it.
+    /// The tenant's description.
     pub description: String,
     /// The kinds of events that it wants; all, when none is named.
     pub event_types: Vec<EventType>,
@@ -75,7 +75,7 @@ pub struct WebhookEndpoint {
     pub disabled: Option<DisabledReason>,
     /// The secret that signs, sealed.
     pub sealed_secret: Vec<u8>,
-    /// The secret before, sealed, and until when it signs along.
+    /// The previous secret, sealed, and until when it also signs.
     pub sealed_previous: Option<(Vec<u8>, DateTime<Utc>)>,
     /// Since when every attempt failed.
     pub failing_since: Option<DateTime<Utc>>,
@@ -114,14 +114,14 @@ impl From<webhook_endpoints::Model> for WebhookEndpoint {
     }
 }
 
-/// An endpoint about to be kept.
+/// An endpoint to be stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewWebhookEndpoint {
     /// Its id.
     pub id: WebhookEndpointId,
     /// Where events are sent.
     pub url: String,
-    /// What the tenant says of it.
+    /// The tenant's description.
     pub description: String,
     /// The kinds of events that it wants; all, when none is named.
     pub event_types: Vec<EventType>,
@@ -131,12 +131,12 @@ pub struct NewWebhookEndpoint {
     pub sealed_secret: Vec<u8>,
 }
 
-/// What is to be different about an endpoint; `None` leaves as is.
+/// A change of an endpoint; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointChange {
     /// Where events are sent.
     pub url: Option<String>,
-    /// What the tenant says of it.
+    /// The tenant's description.
     pub description: Option<String>,
     /// The kinds of events that it wants; all, when none is named.
     pub event_types: Option<Vec<EventType>>,
@@ -152,7 +152,7 @@ tenant_scoped!(
 );
 
 impl TenantWebhookEndpoints<'_> {
-    /// Keeps a new endpoint.
+    /// Stores a new endpoint.
     ///
     /// Errors: [`Conflict::TooMany`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn add(
@@ -203,7 +203,7 @@ impl TenantWebhookEndpoints<'_> {
         Ok(rows.into_iter().map(WebhookEndpoint::from).collect())
     }
 
-    /// The tenant's endpoint of this id.
+    /// The tenant's endpoint with this id.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn find(&self, id: WebhookEndpointId) -> Result<Option<WebhookEndpoint>, StoreError> {
@@ -214,7 +214,7 @@ impl TenantWebhookEndpoints<'_> {
         Ok(row.map(WebhookEndpoint::from))
     }
 
-    /// Changes an endpoint. One that is enabled again begins with a clean record.
+    /// Changes an endpoint. One that is enabled again starts with a clean record.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn change(
@@ -249,7 +249,7 @@ impl TenantWebhookEndpoints<'_> {
         })
     }
 
-    /// Puts a new secret in place; the one before signs along until `previous_until`.
+    /// Sets a new secret; the previous one also signs until `previous_until`.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn rotate(
@@ -270,7 +270,7 @@ impl TenantWebhookEndpoints<'_> {
         })
     }
 
-    /// Forgets an endpoint, its secrets and what is on its way to it.
+    /// Deletes an endpoint, its secrets and its queued deliveries.
     ///
     /// Errors: [`StoreError::NotFound`]; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn delete(
@@ -322,7 +322,7 @@ async fn lock(
 ) -> Result<webhook_endpoints::Model, StoreError> {
     webhook_endpoints::Entity::find_by_id(Text(id))
         .filter(of_tenant(tenant))
-        // Not stronger: events on their way to it refer to the row and must not wait.
+        // Not stronger: queued deliveries refer to the row and must not wait.
         .lock(LockType::NoKeyUpdate)
         .one(tx)
         .await?
@@ -354,7 +354,7 @@ async fn write(tx: &DatabaseTransaction, row: webhook_endpoints::Model) -> Resul
     Ok(())
 }
 
-/// Puts events on their way to the tenant's endpoints that want them.
+/// Queues events for the tenant's endpoints that want them.
 pub(crate) async fn send_on(
     tx: &DatabaseTransaction,
     tenant: TenantId,

@@ -1,9 +1,8 @@
-//! Claim, work, apply: how a worker takes a reservation on and saves what came of it.
+//! Claim, work, apply: how a worker takes a reservation on and saves the result.
 //!
-//! A worker claims rows that are due, with a token of its own and an expiry; works with no
-//! transaction open; and applies the result guarded by the token and by the states that it was
-//! computed from. When either no longer holds, nothing is written and the result is dropped:
-//! another worker, or the tenant, went on.
+//! A worker claims due rows, with a token of its own and an expiry; works with no transaction open; and
+//! applies the result guarded by the token and by the states that it was computed from. When either no longer
+//! matches, nothing is written and the result is dropped: another worker, or the tenant, changed the row.
 //!
 //! A nudge (a command, a node's last step of verification) makes a row due at once. One that
 //! arrives while the row is claimed is not lost: the apply then leaves the row due.
@@ -31,7 +30,7 @@ use crate::tx::transaction;
 use crate::{Store, StoreError, attempts, charges, commands, events, hold, leases, ledger, stock};
 use crate::{providers, reservations, spending, verifications};
 
-/// The mark of one act of claiming: the caller makes a fresh one for every call.
+/// The token of one claim: the caller makes a fresh one for every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClaimToken(pub Uuid);
 
@@ -65,12 +64,12 @@ impl Claim {
     }
 }
 
-/// A reservation that a worker has to itself.
+/// A reservation that a worker has claimed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     /// The reservation.
     pub reservation: Reservation,
-    /// All its leases, in the order of their making.
+    /// All its leases, in the order of their creation.
     pub leases: Vec<Lease>,
     /// The right to apply a change to it.
     pub claim: Claim,
@@ -79,7 +78,7 @@ pub struct Claimed {
 service_wide!(Work, work, "work that reservations wait for");
 
 impl Work<'_> {
-    /// Claims up to `limit` reservations that are due and that nobody has, the longest due first.
+    /// Claims up to `limit` due reservations that no worker has claimed, the longest due first.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn claim_due(
@@ -94,9 +93,9 @@ impl Work<'_> {
             .await
     }
 
-    /// Reads a claimed reservation again and holds on to it for another `ttl_seconds`.
+    /// Reads a claimed reservation again and extends the claim by another `ttl_seconds`.
     ///
-    /// Errors: [`StoreError::Stale`] when another worker has it meanwhile.
+    /// Errors: [`StoreError::Stale`] when another worker has claimed it meanwhile.
     pub async fn renew(
         &self,
         claim: &Claim,
@@ -112,7 +111,7 @@ impl Work<'_> {
         })
     }
 
-    /// Claims up to `limit` of the reservations that `which` says and that nobody has.
+    /// Claims up to `limit` of the reservations that `which` selects and that no worker has claimed.
     pub(crate) async fn claim(
         &self,
         which: Condition,
@@ -131,8 +130,8 @@ impl Work<'_> {
             .filter(free)
             .order_by_asc(Column::DueAt)
             .limit(limit)
-            // Rows that another worker is just claiming are passed over, not waited for. SQLite
-            // has one writer and ignores this.
+            // Rows that another worker is claiming at this moment are skipped, not waited for. SQLite has one
+            // writer and ignores this.
             .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
             .into_query();
         transaction!(self.store, |tx| {
@@ -149,7 +148,7 @@ impl Work<'_> {
         })
     }
 
-    /// Saves what came of a round, whole or not at all.
+    /// Saves the result of a round, all of it or nothing.
     ///
     /// Errors: [`StoreError::Stale`] when another worker has the reservation meanwhile, or a state
     /// is no longer what the change was computed from: drop the result.
@@ -210,7 +209,7 @@ fn claimed(row: Model, token: ClaimToken, leases: Vec<Lease>) -> Result<Claimed,
     })
 }
 
-/// The claimed row, locked; it is stale once another token stands in it.
+/// The claimed row, locked; it is stale once it has another token.
 async fn lock_claimed(tx: &DatabaseTransaction, claim: &Claim) -> Result<Model, StoreError> {
     Entity::find_by_id(Text(claim.reservation_id))
         .lock_exclusive()
@@ -291,7 +290,7 @@ async fn apply(
     Ok(())
 }
 
-/// What new leases take of each offer beyond what their reservation held of it.
+/// The nodes that new leases take of each offer beyond their reservation's holds.
 fn beyond(new: &[NewLease], released: &BTreeMap<OfferId, u32>) -> BTreeMap<OfferId, u32> {
     let mut needs: BTreeMap<OfferId, u32> = BTreeMap::new();
     for lease in new {
@@ -308,7 +307,7 @@ fn beyond(new: &[NewLease], released: &BTreeMap<OfferId, u32>) -> BTreeMap<Offer
 }
 
 impl Work<'_> {
-    /// Asks for a look at a reservation at once, unless it is closed.
+    /// Makes a reservation due at once, unless it is closed.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn nudge(&self, id: ReservationId, now: DateTime<Utc>) -> Result<(), StoreError> {

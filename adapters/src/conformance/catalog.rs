@@ -1,4 +1,4 @@
-//! Checks of what an adapter reads.
+//! Checks of an adapter's readings.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(super) async fn is_read_whole(bench: &Bench<'_>) -> Verdict {
         .find(|skipped| skipped.why.is_empty())
     {
         Some(skipped) => broken(format!(
-            "a record was skipped for {} without a word",
+            "a record was skipped for {} without a reason",
             skipped.reason
         )),
         None => Ok(()),

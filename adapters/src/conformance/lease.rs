@@ -1,4 +1,4 @@
-//! Checks of what an adapter orders, finds and releases.
+//! Checks of an adapter's orders, look-ups and releases.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use market::order::{
 use super::{Bench, BrokenFront, Flaw, Verdict, broken, catalog, not_applicable};
 use crate::adapter::{NodesPerLease, Release};
 
-/// How time passes while something comes up or goes down, and how often at most.
+/// The time between two reads while something comes up or goes down, and the most reads.
 const STEP: Duration = Duration::from_secs(60);
 const MOST_STEPS: u32 = 120;
 
 /// An id that no provider gave out.
 const ABSENT: &str = "00000000-0000-4000-8000-00000000dead";
 
-/// An offer of which so many nodes can be had now.
+/// An offer of which this many nodes are available now.
 async fn offer_with(bench: &Bench<'_>, nodes: u32) -> Result<Offer, Flaw> {
     if !bench.world.takes_orders() {
         return not_applicable("this world takes no orders");
     }
-    // An earlier order may have gone out just now.
+    // An earlier order may just have been sent.
     bench
         .world
         .advance(bench.adapter.profile().order_spacing)
@@ -42,7 +42,7 @@ async fn find(bench: &Bench<'_>, token: &ClientToken) -> Result<Option<ProviderL
     Ok(bench.adapter.find_lease(bench.http, token).await?)
 }
 
-/// Reads a lease until it is as wanted; `None` is a lease that is gone.
+/// Reads a lease until it has the wanted state; `None` is a lease that is gone.
 async fn wait_for(
     bench: &Bench<'_>,
     id: &ProviderLeaseId,
@@ -65,7 +65,7 @@ fn is_gone(lease: Option<&ProviderLease>) -> bool {
     lease.is_none_or(|lease| lease.state == State::Gone)
 }
 
-/// Releases a lease, twice, and sees it gone.
+/// Releases a lease twice, and waits until it is gone.
 async fn release(bench: &Bench<'_>, id: &ProviderLeaseId) -> Verdict {
     bench.adapter.release_lease(bench.http, id).await?;
     bench.adapter.release_lease(bench.http, id).await?;
@@ -74,7 +74,7 @@ async fn release(bench: &Bench<'_>, id: &ProviderLeaseId) -> Verdict {
     Ok(())
 }
 
-/// Compares what the provider says, as far as it says it, with what was ordered.
+/// Compares the lease with its order, as far as the provider reports it.
 fn compare(lease: &ProviderLease, order: &LeaseOrder) -> Verdict {
     let offer = &order.offer;
     if lease.client_token().as_ref() != Some(&order.client_token) {

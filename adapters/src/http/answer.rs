@@ -1,4 +1,4 @@
-//! An answer, and whether there is one: whether an order without a good one may have made something.
+//! An answer, or the lack of one: whether an order without a good answer may have created something.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,11 +9,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::{Call, Purpose, Reply, redact};
 use crate::error::{AdapterError, Refusal};
 
-/// How long to wait after a 429 that does not say.
+/// How long to wait after a 429 without `Retry-After`.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(15);
 
-/// An answer of the provider's own: success, or a clean refusal. Its debug form hides what the
-/// provider said.
+/// An answer of the provider's own: success, or a clean refusal. Its debug form hides the provider's words.
 pub struct Answer {
     purpose: Purpose,
     method: &'static str,
@@ -21,7 +20,7 @@ pub struct Answer {
     status: u16,
     body: Vec<u8>,
     excerpt: String,
-    /// What no error about the body may show.
+    /// Secrets that no error about the body may show.
     secrets: Vec<String>,
 }
 
@@ -54,8 +53,8 @@ impl Answer {
         self.body.len()
     }
 
-    /// Whether the provider itself says, in JSON, that it does not show the thing. It proves no more
-    /// than that.
+    /// Whether the provider itself reports, in JSON, that it does not show the thing. It proves no more than
+    /// that.
     #[must_use]
     pub const fn is_not_shown(&self) -> bool {
         self.status == 404
@@ -63,7 +62,7 @@ impl Answer {
 
     /// The body of a success.
     ///
-    /// `refusal` says what a refusal means, from its status and body.
+    /// `refusal` interprets a refusal, from its status and body.
     /// Errors: [`AdapterError::Refused`]; a body that cannot be read is
     /// [`AdapterError::OutcomeUnknown`] after an order, else [`AdapterError::Unreadable`].
     pub fn read<T: DeserializeOwned>(
@@ -74,7 +73,7 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|error| self.unreadable(error.to_string()))
     }
 
-    /// Turns a refusal into an error and leaves a success alone, whatever its body.
+    /// Turns a refusal into an error and accepts a success with any body.
     ///
     /// Errors: [`AdapterError::Refused`].
     pub fn accepted(&self, refusal: fn(&Self) -> Refusal) -> Result<(), AdapterError> {
@@ -88,20 +87,20 @@ impl Answer {
         })
     }
 
-    /// The body as JSON of whatever shape, for telling refusals apart.
+    /// The body as any JSON, to tell refusals apart.
     #[must_use]
     pub fn json(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&self.body).ok()
     }
 
-    /// Words of the answer as an error may show them: without what we sent, and cut short.
+    /// Words of the answer for an error: without what we sent, and cut short.
     #[must_use]
     pub fn without_secrets(&self, words: &str) -> String {
         redact::text(words, &self.secrets)
     }
 
-    /// The error for an answer that is not what was promised. `how` is shown without secrets and
-    /// cut short, for it may quote the answer.
+    /// The error for an answer that does not match the interface. `how` is shown without secrets and cut
+    /// short, because it may quote the answer.
     #[must_use]
     pub fn unreadable(&self, how: String) -> AdapterError {
         let how = self.without_secrets(&how);
@@ -109,7 +108,7 @@ impl Answer {
     }
 }
 
-/// Tells a clean answer from everything else. The same rule for live and replayed replies.
+/// Separates a clean answer from everything else. The same rule for live and replayed replies.
 pub(super) fn judge(
     call: &Call,
     reply: Reply,
@@ -128,15 +127,15 @@ pub(super) fn judge(
         ))
     };
     match reply.status {
-        // A conflict and a timeout of the server's own may both follow an order that was taken.
+        // A conflict and a timeout of the server's own may both follow an order that was accepted.
         408 | 409 if call.purpose == Purpose::Order => {
             broken(format!("status {}: {}", reply.status, excerpt()), false)
         }
         429 => Err(AdapterError::RateLimited {
             after: reply.retry_after.unwrap_or(DEFAULT_RETRY_AFTER),
         }),
-        // An interface that was retired, and pages of a front that knows no such path. To an order
-        // both are a refusal: nobody took it.
+        // A retired interface, or a page of a proxy that does not know the path. For an order both are a
+        // refusal: nobody accepted it.
         404 | 410 if call.purpose != Purpose::Order && !is_own_not_found(&reply) => {
             broken(format!("status {}: {}", reply.status, excerpt()), true)
         }
@@ -161,7 +160,7 @@ pub(super) fn judge(
     }
 }
 
-/// Whether the interface itself says that it knows no such thing: a 404 with a body in JSON.
+/// Whether the interface itself reports that it has no such thing: a 404 with a body in JSON.
 fn is_own_not_found(reply: &Reply) -> bool {
     reply.status == 404 && serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok()
 }

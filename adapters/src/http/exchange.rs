@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::Reply;
 
-/// What a call was answered with.
+/// The answer to a call.
 ///
 /// `body` is the JSON of the answer, or a string holding an answer that is no JSON, such as one
 /// that was cut short.

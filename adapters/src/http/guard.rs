@@ -1,4 +1,4 @@
-//! Keeps production away from this machine: nothing simulated can pass as real.
+//! Keeps production away from this machine, so that nothing simulated passes as real.
 //!
 //! A base URL that names a loopback address is refused when the connection is made; a name that
 //! resolves to one is refused at every call.
@@ -11,7 +11,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::error::AdapterError;
 
-/// Reads a base URL and refuses what must not be called.
+/// Reads a base URL and refuses forbidden ones.
 pub(super) fn check_base_url(text: &str, allow_loopback: bool) -> Result<Url, AdapterError> {
     let refuse = |why: &str| {
         Err(AdapterError::BadConnection(format!(
@@ -46,7 +46,7 @@ pub(super) fn check_base_url(text: &str, allow_loopback: bool) -> Result<Url, Ad
     }
 }
 
-/// A base URL without what may be secret in it.
+/// A base URL without the parts that may be secret.
 fn shown(text: &str) -> String {
     let after_user = text.rsplit('@').next().unwrap_or_default();
     let before_query = after_user.split(['?', '#']).next().unwrap_or_default();
@@ -67,7 +67,7 @@ fn is_this_machine(address: IpAddr) -> bool {
     address.is_loopback() || address.is_unspecified()
 }
 
-/// A resolver that answers no address of this machine.
+/// A resolver that returns no address of this machine.
 #[derive(Debug)]
 pub(super) struct RemoteOnly;
 

@@ -1,4 +1,4 @@
-//! Talks to a provider: pace, retries of reads, limits on time and size, recording.
+//! Calls a provider: spacing, retries of reads, limits on time and size, recording.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +18,10 @@ use super::{
 };
 use crate::error::AdapterError;
 
-/// The longest wait that a provider's `Retry-After` is believed.
+/// The longest `Retry-After` of a provider that we accept.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
-/// How long what a provider's clock showed is carried on.
+/// How long we extrapolate the provider's last clock reading.
 const LONGEST_SHOWN: Duration = Duration::from_secs(900);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,14 +35,14 @@ pub(super) struct Live {
     calls: Pace,
     orders: Pace,
     recorded: AtomicU64,
-    /// What the provider's clock showed with its last answer, and when that was.
+    /// The provider's clock in its last answer, and when that was.
     shown: Mutex<Option<(DateTime<Utc>, Instant)>>,
 }
 
 impl Live {
     pub(super) fn open(config: HttpConfig) -> Result<Self, AdapterError> {
         let base = guard::check_base_url(&config.base_url, config.allow_loopback)?;
-        // Fails when a provider of cryptography is installed already, which serves as well.
+        // Fails when another provider of cryptography is already installed, which works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -70,7 +70,7 @@ impl Live {
         })
     }
 
-    /// What the provider's clock shows now, by its last answer; nothing where that is long ago.
+    /// The provider's current time, by its last answer; `None` if that is too old.
     pub(super) fn shown_time(&self) -> Option<DateTime<Utc>> {
         let shown = *self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, seen) = shown?;
@@ -89,7 +89,7 @@ impl Live {
         head.collect()
     }
 
-    /// Sends a call; a read is tried again while there is hope.
+    /// Sends a call; a read is retried while that may help.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, AdapterError> {
         let attempts = if call.purpose == Purpose::Read {
             self.config.read_attempts.max(1)
@@ -115,7 +115,7 @@ impl Live {
                 path = call.path,
                 attempt,
                 wait_ms = wait.as_millis(),
-                "Will ask again: {error}"
+                "Will retry: {error}"
             );
             tokio::time::sleep(wait).await;
             backoff *= 2;
@@ -135,7 +135,7 @@ impl Live {
             .turn(self.config.longest_wait)
             .await
             .map_err(too_far)?;
-        // Paths hold ids of a provider's things, and say nothing that the purpose does not.
+        // Paths contain ids of a provider's things, and add nothing to the purpose.
         let span = debug_span!(
             "provider_call",
             otel.kind = "client",
@@ -232,7 +232,7 @@ impl Live {
     }
 }
 
-/// The error for a call that broke off. One that never connected made nothing, order or not.
+/// The error for a call that was cut off. A call that never connected created nothing, order or not.
 fn lost(call: &Call, error: reqwest::Error) -> AdapterError {
     let never_sent = error.is_connect() || error.is_builder();
     let how = if never_sent {
@@ -279,7 +279,7 @@ fn date(headers: &HeaderMap) -> Option<DateTime<Utc>> {
         .map(|at| at.to_utc())
 }
 
-/// Between half and all of a wait, so that many callers do not come back at once.
+/// Between half and all of a wait, so that many callers do not retry at once.
 fn jittered(wait: Duration) -> Duration {
     wait.mul_f64(rand::rng().random_range(0.5..=1.0))
 }

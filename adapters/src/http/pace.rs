@@ -1,11 +1,11 @@
-//! Keeps two calls apart, so that an account stays below its provider's rate limit.
+//! Spaces calls out, so that an account stays below its provider's rate limit.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Turns that come no closer to each other than the spacing.
+/// Slots for calls, at least the spacing apart.
 #[derive(Debug)]
 pub(super) struct Pace {
     spacing: Duration,
@@ -20,9 +20,9 @@ impl Pace {
         }
     }
 
-    /// Waits for the next turn.
+    /// Waits for the next slot.
     ///
-    /// Errors: how long the turn is away, when that is beyond `longest`; then none was taken.
+    /// Errors: how long the wait would be, when it exceeds `longest`; then no slot was taken.
     pub(super) async fn turn(&self, longest: Duration) -> Result<(), Duration> {
         let turn = self.take_turn(Instant::now(), longest)?;
         tokio::time::sleep_until(turn).await;
@@ -40,9 +40,9 @@ impl Pace {
         Ok(turn)
     }
 
-    /// Lets no turn come before `after` has passed: the provider said so.
+    /// Allows no slot before `after` has passed, as the provider asked.
     ///
-    /// Without a spacing there is no pace to hold: time is then the simulator's, not ours.
+    /// Without a spacing there is nothing to delay: the time is then the simulator's, not ours.
     pub(super) fn hold(&self, after: Duration) {
         self.hold_until(Instant::now() + after);
     }
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(pace.take_turn(now, 60 * SECOND), Ok(turn));
     }
 
-    // In real time: that somebody waits at all.
+    // In real time: it does wait.
     #[tokio::test]
     async fn whoever_has_a_later_turn_waits_for_it() {
         let spacing = Duration::from_millis(30);

@@ -1,8 +1,7 @@
 //! Keeps secrets out of errors and recordings.
 //!
-//! Providers echo requests: a validation error may carry the whole start-up script with its
-//! one-time credential, a listing carries tokens of notebooks. What is shown is cut short and
-//! passed through here.
+//! Providers echo requests: a validation error may carry the whole start-up script with its one-time
+//! credential, a listing carries tokens of notebooks. Text to be shown is cut short and passed through here.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -14,7 +13,7 @@ pub const EXCERPT_CHARS: usize = 200;
 
 const HIDDEN: &str = "[redacted]";
 
-/// A word this long that holds a digit is taken for a key.
+/// A word this long with a digit is treated as a key.
 const KEY_CHARS: usize = 24;
 
 /// Members whose value never leaves: secrets, and echoes of what we sent.
@@ -31,7 +30,7 @@ const SENSITIVE_WORDS: [&str; 10] = [
     "cloudinit",
 ];
 
-/// What must not be shown of one call: the credential, and the scripts and keys of its body.
+/// Secrets of one call: the credential, and the scripts and keys of its body.
 pub(super) fn secrets_of(call: &Call, credential: Option<&SecretString>) -> Vec<String> {
     let mut secrets: Vec<String> = credential
         .iter()
@@ -59,7 +58,7 @@ fn collect_secrets(value: &Value, secrets: &mut Vec<String>) {
     }
 }
 
-/// The provider's words in an error, at most [`EXCERPT_CHARS`] of them.
+/// The provider's words for an error, at most [`EXCERPT_CHARS`] of them.
 pub(super) fn excerpt(body: &[u8], secrets: &[String]) -> String {
     let shown = match serde_json::from_slice::<Value>(body) {
         Ok(mut value) => {
@@ -89,7 +88,7 @@ pub(super) fn text(shown: &str, secrets: &[String]) -> String {
     short
 }
 
-/// A body as it may be recorded: whole, with sensitive members hidden.
+/// A body for a recording: whole, with sensitive members hidden.
 pub(super) fn recordable(body: &[u8], secrets: &[String]) -> Value {
     let hide = |text: &str| {
         secrets.iter().fold(text.to_owned(), |text, secret| {

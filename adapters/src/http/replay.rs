@@ -14,7 +14,7 @@ pub(super) enum Replay {
     /// The main price answer alone.
     File {
         body: Vec<u8>,
-        /// The path that was asked for first.
+        /// The path that was requested first.
         asked: Mutex<Option<String>>,
     },
     /// All calls.

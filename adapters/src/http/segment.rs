@@ -2,11 +2,11 @@
 
 use crate::error::AdapterError;
 
-/// The longest id of a provider's thing that is believed. Units: bytes.
+/// The longest plausible id of a provider's thing. Units: bytes.
 const LONGEST_ID: usize = 200;
 
-/// Whether a text can be the id of one thing: as a segment of a path, what is empty, `.` or `..`
-/// names the list of all of them, escaped or not.
+/// Whether a text can be the id of one thing. As a segment of a path, an empty text, `.` or `..` names the
+/// list of all of them, escaped or not.
 #[must_use]
 pub fn is_id(id: &str) -> bool {
     !matches!(id, "" | "." | "..") && id.len() <= LONGEST_ID
@@ -14,7 +14,7 @@ pub fn is_id(id: &str) -> bool {
 
 /// Writes an id into a path so that it stays one segment of it.
 ///
-/// Errors: [`AdapterError::BadId`] for what is no [id](is_id).
+/// Errors: [`AdapterError::BadId`] for a text that is no [id](is_id).
 pub fn segment(id: &str) -> Result<String, AdapterError> {
     if !is_id(id) {
         return Err(AdapterError::BadId(id.chars().take(80).collect()));
@@ -40,7 +40,7 @@ mod tests {
         let written = |id| segment(id).expect("an id");
         assert_eq!(written("0920582c-7ff0_A"), "0920582c-7ff0_A");
         assert_eq!(written("../keys?x=1#é"), "%2E%2E%2Fkeys%3Fx%3D1%23%C3%A9");
-        // A URL takes these as steps up or as nothing, also when they are escaped.
+        // A URL treats these as steps up or as nothing, also when they are escaped.
         for none in ["", ".", "..", &"x".repeat(201)] {
             let refused = segment(none).expect_err("no id");
             assert!(matches!(refused, AdapterError::BadId(_)), "{refused}");

@@ -1,4 +1,4 @@
-//! Rows that the rest of their own list contradicts: they are set aside and named, never the cheapest.
+//! Rows that the rest of their own list contradicts: they are set aside and reported, never the cheapest.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,14 +11,14 @@ use super::facts;
 use super::row::Draft;
 use crate::gate::Rejection;
 
-/// So many rows of a SKU agree before a single one that differs is contradicted by them.
+/// How many rows of a SKU must agree to contradict a single one that differs.
 const FEWEST_TO_AGREE: usize = 3;
 
-/// Below this part of what one GPU costs, several are not sold for each: no seller's discount for a whole
-/// node comes near it. Units: per cent.
+/// A price of several GPUs below this part of the price of one GPU for each is not plausible: no seller's
+/// discount for a whole node is near it. Units: per cent.
 const LEAST_PART_PER_CENT: i128 = 60;
 
-/// The rows that are contradicted, each with why.
+/// The contradicted rows, each with the reason.
 pub(super) fn find(drafts: &[(u64, Draft)]) -> BTreeMap<u64, Rejection> {
     let counts = Counts::of(drafts);
     let prices = one_gpu_prices(drafts);
@@ -36,7 +36,7 @@ pub(super) fn find(drafts: &[(u64, Draft)]) -> BTreeMap<u64, Rejection> {
     found
 }
 
-/// How many rows of each SKU say that it has so many GPUs of a kind.
+/// How many rows of each SKU give it each count of GPUs of a kind.
 struct Counts<'d>(HashMap<(&'d ProviderId, &'d str, &'d GpuIdentity), BTreeMap<u32, usize>>);
 
 impl<'d> Counts<'d> {
@@ -44,7 +44,7 @@ impl<'d> Counts<'d> {
         let mut counts: HashMap<_, BTreeMap<u32, usize>> = HashMap::new();
         let mut counted = None;
         for (row, Draft { offer, .. }) in drafts {
-            // Both prices of a row stand next to each other.
+            // Both prices of a row are next to each other.
             if counted.replace(row) != Some(row)
                 && let Some(gpus) = offer.gpus.as_whole()
             {
@@ -73,8 +73,8 @@ impl<'d> Counts<'d> {
     }
 }
 
-/// Who sells which GPU where, on which terms. Under another name a GPU is of other machines
-/// (`H100-MEGA`), which have a price of their own.
+/// The seller, GPU, place and terms of a sale. A GPU under another name is of other machines (`H100-MEGA`),
+/// which have a price of their own.
 type Sold<'d> = (
     &'d ProviderId,
     &'d GpuIdentity,
@@ -89,8 +89,8 @@ fn sold(offer: &Offer) -> Sold<'_> {
     (&offer.provider, &offer.gpu, name, region, offer.terms)
 }
 
-/// Whether the price is that of the GPUs above all: not of a host that costs as much without any, nor
-/// one that a provider finds at an auction, nor one of many owners.
+/// Whether the price is mainly that of the GPUs. It is not for a host that costs as much without any, for a
+/// price from a provider's auction, or for machines of many owners.
 fn grows_with_gpus(offer: &Offer) -> bool {
     let seller = offer.provider.as_str();
     offer.terms != Terms::Spot
@@ -98,7 +98,7 @@ fn grows_with_gpus(offer: &Offer) -> bool {
         && !facts::is_host(seller, &offer.sku)
 }
 
-/// The least that one GPU costs. Units: USD 1e-8 an hour.
+/// The lowest price of one GPU. Units: USD 1e-8 an hour.
 fn one_gpu_prices(drafts: &[(u64, Draft)]) -> HashMap<Sold<'_>, i64> {
     let mut prices: HashMap<Sold<'_>, i64> = HashMap::new();
     for (_, Draft { offer, .. }) in drafts {
@@ -111,7 +111,7 @@ fn one_gpu_prices(drafts: &[(u64, Draft)]) -> HashMap<Sold<'_>, i64> {
     prices
 }
 
-/// Why a price does not grow with the count of GPUs as it must, in words.
+/// Why a price is too low for its count of GPUs, in words.
 fn too_cheap(offer: &Offer, one_gpu_prices: &HashMap<Sold<'_>, i64>) -> Option<String> {
     let whole = offer.gpus.as_whole().filter(|_| grows_with_gpus(offer));
     let gpus = whole.filter(|gpus| *gpus > 1)?;

@@ -1,4 +1,4 @@
-//! The ways in which price lists are written, and how a file is told to be one of them.
+//! The formats of price lists, and how a file's format is recognised.
 //!
 //! A dialect is known by its set of columns, in any order. To add one: a file beside this one,
 //! and a line in [`DIALECTS`].
@@ -18,7 +18,7 @@ pub(super) const DIALECTS: [&Dialect; 3] = [
     &skypilot::DIALECT,
 ];
 
-/// Reads the seller out of the name of a file; says in words why it cannot.
+/// Reads the seller from the name of a file; the error gives the reason in words.
 type SellerOfFile = fn(&str) -> Result<ProviderId, String>;
 
 /// One way of writing a price list.
@@ -30,17 +30,17 @@ pub(super) struct Dialect {
     pub(super) optional: &'static [&'static str],
     /// Other spellings of columns: as written, as meant.
     pub(super) spellings: &'static [(&'static str, &'static str)],
-    /// Whether other columns may stand beside them, which nobody reads.
+    /// Whether other columns may be present, which are ignored.
     pub(super) takes_more: bool,
     /// The column with the seller's own name for the thing.
     pub(super) sku: &'static str,
     /// How the name of the file names the seller, where no column does.
     pub(super) seller_of_file: Option<SellerOfFile>,
-    /// Whether on-demand and spot prices of one thing stand in rows of their own.
+    /// Whether on-demand and spot prices of one thing are in separate rows.
     pub(super) prices_apart: bool,
-    /// Reads the words and numbers of a row.
+    /// Parses the words and numbers of a row.
     pub(super) parse: for<'r> fn(&Fields<'r>) -> Result<Row<'r>, Rejection>,
-    /// Puts together what stands in several rows, once all are read.
+    /// Joins things that are spread over several rows, once all are read.
     pub(super) join: fn(&mut [RowRead<'_>]),
 }
 
@@ -60,7 +60,7 @@ impl Dialect {
     }
 }
 
-/// Where in the records of a file each column of its dialect stands.
+/// The position of each column of a file's dialect in its records.
 #[derive(Debug)]
 pub(super) struct Columns {
     pub(super) dialect: &'static Dialect,
@@ -68,8 +68,8 @@ pub(super) struct Columns {
     width: usize,
 }
 
-/// Whether a record of so many cells can be read: all that are named are there, and those too many
-/// stand where nothing is read any more.
+/// Whether a record with this many cells can be read: all named columns are there, and any extra cells come
+/// after the last one that is read.
 fn has_its_cells(columns: &Columns, cells: usize) -> bool {
     let last_read = columns.at.iter().map(|(_, at)| *at).max();
     let reads_all = last_read.is_none_or(|last| last + 1 == columns.width);
@@ -79,7 +79,7 @@ fn has_its_cells(columns: &Columns, cells: usize) -> bool {
 impl Columns {
     /// Recognises the dialect of a file by its header.
     ///
-    /// Errors: what is missing for the dialect that comes nearest and what is too much, in words.
+    /// Errors: the missing and the extra columns compared with the nearest dialect, in words.
     pub(super) fn recognise(header: Option<&ByteRecord>) -> Result<Self, String> {
         let Some(header) = header else {
             return Err("the file is empty".to_owned());
@@ -102,7 +102,7 @@ impl Columns {
             match (standing.next(), standing.next()) {
                 (Some(place), None) => at.push((*column, place)),
                 (None, _) if dialect.optional.contains(column) => {}
-                // Missing, or there twice: which one counts is not ours to guess.
+                // Missing, or there twice: we do not guess which one counts.
                 _ => return None,
             }
         }
@@ -116,7 +116,7 @@ impl Columns {
             })
     }
 
-    /// The SKU of a record, whatever else is wrong with it.
+    /// The SKU of a record, even if the rest of it is unreadable.
     pub(super) fn sku<'r>(&self, record: &'r ByteRecord) -> Option<&'r [u8]> {
         let (_, at) = self.at.iter().find(|(name, _)| *name == self.dialect.sku)?;
         record.get(*at)
@@ -186,7 +186,7 @@ impl<'r> Fields<'r> {
         found.map_or("", |(_, text)| text)
     }
 
-    /// Whose row it is: what `column` says, or else the name of the file.
+    /// The seller of the row: the value of `column`, or else the name of the file.
     pub(super) fn seller(&self, column: &str) -> Result<ProviderId, Rejection> {
         match self.seller_of_file {
             Some(seller) => Ok(seller.clone()),

@@ -1,4 +1,4 @@
-//! Reads what joins the nodes of a row, in the words that lists have for it.
+//! Reads the network between the nodes of a row, in the words of price lists.
 
 use market::fabric::Internode;
 use market::ids::ProviderId;
@@ -20,7 +20,7 @@ const FABRICS: [(&str, Internode); 8] = [
     ("proprietary", Internode::Proprietary),
 ];
 
-/// What `fabric` says, or else what the seller publishes of the SKU.
+/// The value of `fabric`, or else what the seller publishes for the SKU.
 pub(super) fn internode(
     fields: &Fields<'_>,
     seller: &ProviderId,

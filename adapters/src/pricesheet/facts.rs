@@ -1,9 +1,9 @@
-//! What the columns of a price list do not say of its sellers. Sources are beside the facts.
+//! Facts about sellers that the columns of a price list lack. Sources are beside the facts.
 
 use market::fabric::Internode;
 use market::offer::Tenancy;
 
-/// Sellers whose rows are other people's machines, each at a price of its own.
+/// Sellers whose rows are machines of other people, each at a price of its own.
 ///
 /// Source: notes on each seller's documentation, collected 2026-11.
 const MARKETPLACES: [&str; 1] = ["vast"];
@@ -51,12 +51,12 @@ const MACHINES: [(&str, &str, &str, u32); 36] = [
     ("aws", "g6e.48xlarge", "L40S", 8),
 ];
 
-/// Machine types to which GPUs are attached in any number: seller, beginning of the SKU.
+/// Machine types with any number of attached GPUs: seller, beginning of the SKU.
 ///
 /// Source: cloud.google.com/compute/docs/gpus, collected 2026-11.
 const HOSTS: [(&str, &str); 1] = [("gcp", "n1-")];
 
-/// Sellers of something else than virtual machines.
+/// Sellers of other things than virtual machines.
 ///
 /// Sources: notes on each seller's documentation, collected 2026-11: vast and runpod sell
 /// containers on shared hosts, voltagepark machines without a hypervisor.
@@ -66,7 +66,7 @@ const TENANCIES: [(&str, Tenancy); 3] = [
     ("voltagepark", Tenancy::BareMetal),
 ];
 
-/// SKUs whose network between nodes is published: seller, beginning and end of the SKU.
+/// SKUs with a published network between nodes: seller, beginning and end of the SKU.
 ///
 /// Sources: notes on each seller's documentation, collected 2026-11. azure: ND A100 v4 has 8 x
 /// 200 Gb/s InfiniBand, ND H100 and H200 v5 8 x 400. gcp (medium certainty): A3 Mega has TCPXO,
@@ -104,7 +104,7 @@ const INTERNODES: [(&str, &str, &str, Internode); 9] = [
     ("vast", "", "", Internode::None),
 ];
 
-/// Whether the rows of a seller are other people's machines.
+/// Whether the rows of a seller are machines of other people.
 pub(super) fn is_marketplace(seller: &str) -> bool {
     MARKETPLACES.contains(&seller)
 }
@@ -116,7 +116,7 @@ pub(super) fn accelerator_of(seller: &str, sku: &str) -> Option<(&'static str, u
     found.map(|(.., accelerator, count)| (*accelerator, *count))
 }
 
-/// How many GPUs a SKU has, where that is published or stands in it: `gpu_8x_a100`, `8x_L4_SECURE`.
+/// How many GPUs a SKU has, where that is published or part of the SKU: `gpu_8x_a100`, `8x_L4_SECURE`.
 pub(super) fn gpus_of(seller: &str, sku: &str) -> Option<u32> {
     let published = accelerator_of(seller, sku).map(|(_, count)| count);
     let written = || {
@@ -128,14 +128,14 @@ pub(super) fn gpus_of(seller: &str, sku: &str) -> Option<u32> {
     published.or_else(written)
 }
 
-/// Whether GPUs are attached to this machine type in any number.
+/// Whether this machine type takes any number of GPUs.
 pub(super) fn is_host(seller: &str, sku: &str) -> bool {
     HOSTS
         .iter()
         .any(|(of, begin)| *of == seller && sku.starts_with(begin))
 }
 
-/// What kind of machine a seller sells.
+/// The kind of machine that a seller sells.
 pub(super) fn tenancy(seller: &str) -> Tenancy {
     TENANCIES
         .iter()
@@ -143,7 +143,7 @@ pub(super) fn tenancy(seller: &str) -> Tenancy {
         .map_or(Tenancy::Vm, |(_, tenancy)| *tenancy)
 }
 
-/// What joins the nodes of a SKU, where that is published.
+/// The network between the nodes of a SKU, where that is published.
 pub(super) fn internode(seller: &str, sku: &str) -> Internode {
     INTERNODES
         .iter()

@@ -1,11 +1,11 @@
-//! Whether the memory column of a list is that of one GPU or the sum over those of a row.
+//! Whether the memory column of a list is for one GPU or the sum over the GPUs of a row.
 //!
-//! Lists do not say it, and one collected from several sellers may mix both. A row of which only one of
-//! the two names a card that exists says which it is; the other rows follow those of their list.
+//! Lists do not state it, and one collected from several sellers may mix both. Where only one of the two
+//! gives a card that exists, the row decides it; the other rows follow the majority of their list.
 
 use super::row::{Reader, Row, RowRead};
 
-/// What the rows of a list say that can be read in one way alone.
+/// Counts of the rows of a list that can be read in only one way.
 #[derive(Debug, Default)]
 struct Votes {
     of_one: usize,
@@ -13,7 +13,7 @@ struct Votes {
 }
 
 impl Votes {
-    /// What nearly all say, if any: one row in ten may be a card that is no card of its name.
+    /// The reading of nearly all rows, if any: one row in ten may be a card that does not match its name.
     fn decided(&self) -> Option<Column> {
         let all = self.of_one + self.sum;
         let is_nearly = |votes: usize| votes > 0 && votes * 10 >= all * 9;
@@ -25,15 +25,15 @@ impl Votes {
     }
 }
 
-/// What the column holds.
+/// The meaning of the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     OfOne,
     Sum,
 }
 
-/// Decides it for the rows of a list. Where nothing does, their memory stays open: read as the wrong one
-/// it would make the cheaper card of it.
+/// Decides it for the rows of a list. Where nothing decides it, their memory stays unknown: the wrong reading
+/// would make a cheaper card of it.
 pub(super) fn settle(rows: &mut [RowRead<'_>], reader: &mut Reader) {
     let mut votes = Votes::default();
     for row in rows.iter().flatten().flatten() {
@@ -63,8 +63,8 @@ pub(super) fn settle(rows: &mut [RowRead<'_>], reader: &mut Reader) {
     }
 }
 
-/// Whether a row can be meant with the memory of one GPU, and with the sum; a row that does not tell them
-/// apart says nothing.
+/// Whether a row is plausible with the memory of one GPU, and with the sum. A row that does not separate the
+/// two does not count.
 fn possible(row: &Row<'_>, reader: &mut Reader) -> [bool; 2] {
     match (row.gpu_memory_mib, row.memory_if_sum_mib) {
         (Some(of_one), Some(if_sum)) => [of_one, if_sum].map(|mib| reader.may_have(row, mib)),

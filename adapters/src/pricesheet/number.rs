@@ -11,7 +11,7 @@ pub(super) fn number(column: &str, text: &str) -> Result<Option<Decimal>, Reject
     if text.is_empty() {
         return Ok(None);
     }
-    // Digits beyond the 28th carry nothing and are rounded away, unlike any other slip.
+    // Digits beyond the 28th are rounded away without loss; any other bad character is an error.
     let is_plain = text
         .bytes()
         .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+'));

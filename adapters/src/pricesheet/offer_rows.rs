@@ -1,10 +1,10 @@
-//! Lists in which every row is one offer: one price, its terms, what joins its nodes, and how many
+//! Lists in which every row is one offer: one price, its terms, the network between its nodes, and how many
 //! of them are free.
 //!
-//! `offer_id` is the list's own number for the row: ours is made of what is sold, as everywhere.
-//! Disk, reliability and the rate of the fabric are not part of an offer and are not read. Neither is
-//! the continent: it follows from the country, by which offers are chosen, and lists draw the line
-//! through Russia, Turkey and Egypt where they like.
+//! `offer_id` is the list's own number for the row; ours is computed from the thing sold, as everywhere.
+//! Disk, reliability and the rate of the fabric are not part of an offer and are not read. Neither is the
+//! continent: it follows from the country, by which offers are chosen, and lists draw the line through
+//! Russia, Turkey and Egypt where they like.
 
 use market::catalog::SkipReason;
 use market::offer::{Availability, MAX_NODES, Tenancy, Terms};
@@ -97,8 +97,8 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
     })
 }
 
-/// Spot is spot. What binds for longer than the hour that everything is priced by is reserved:
-/// on demand would say that it can be ended at any time.
+/// Spot is spot. A term longer than the hour of the price is reserved: on demand would mean that it can be
+/// ended at any time.
 fn terms(fields: &Fields<'_>) -> Result<Terms, Rejection> {
     if word("spot", fields, &YES_OR_NO)?.unwrap_or(false) {
         return Ok(Terms::Spot);

@@ -1,4 +1,4 @@
-//! Makes offers of one row, whatever dialect it was written in.
+//! Turns one row into offers, in any dialect.
 
 use std::collections::HashMap;
 
@@ -19,14 +19,14 @@ use crate::gate::{self, Rejection};
 /// An offer that still lacks its ordinal among equals.
 #[derive(Debug)]
 pub(super) struct Draft {
-    /// Everything its id is made of but the ordinal.
+    /// Everything that its id is made of, except the ordinal.
     pub(super) identity: Vec<String>,
     /// The offer, under the id of the first among equals.
     pub(super) offer: Offer,
 }
 
 impl Draft {
-    /// The order among equals: by what they are, then by what they cost.
+    /// The order among equals: by their content, then by their price.
     pub(super) fn rank(&self) -> impl Ord + use<> {
         let offer = &self.offer;
         (
@@ -39,19 +39,19 @@ impl Draft {
         )
     }
 
-    /// What it sells and where, whatever the terms.
+    /// The thing and its place, without the terms.
     pub(super) fn thing(&self) -> &[String] {
         // The terms are the last part of it.
         &self.identity[..self.identity.len().saturating_sub(1)]
     }
 }
 
-/// By what the offers of a list are dated.
+/// The dates for the offers of a list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dates {
     /// When the list was written.
     pub(super) of_list: DateTime<Utc>,
-    /// The time now: nothing was seen later.
+    /// The time now: no observation is later.
     pub(super) now: DateTime<Utc>,
 }
 
@@ -61,7 +61,7 @@ impl Dates {
     }
 }
 
-/// What one row gave.
+/// The result of one row.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) drafts: Vec<Draft>,
@@ -71,14 +71,14 @@ pub(super) struct Found {
 /// Seller, SKU, name of the GPU, memory of one GPU in MiB.
 type HardwareWords = (String, String, String, Option<u64>);
 
-/// Makes offers of rows, and remembers what the words for hardware turned out to mean.
+/// Turns rows into offers, and caches the resolved words for hardware.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     hardware: HashMap<HardwareWords, Result<(GpuIdentity, Option<GpuCount>), Rejection>>,
 }
 
 impl Reader {
-    /// Makes up to two offers of a row; with none there is at least one rejection.
+    /// Makes up to two offers from a row; without an offer there is at least one rejection.
     pub(super) fn read(&mut self, row: Result<Row<'_>, Rejection>, dates: Dates) -> Found {
         let offers = row.and_then(|row| {
             let (gpu, gpus) = self.identify(&row)?;
@@ -104,7 +104,7 @@ impl Reader {
                 "its count of GPUs is blank",
             ));
         };
-        // A third of a GPU is published with however many digits.
+        // A third of a GPU is published with varying numbers of digits.
         let gpus = GpuCount::parse(&count.round_dp(3).normalize().to_string()).map_err(|_| {
             Rejection::new(
                 SkipReason::ImpossibleCount,
@@ -114,7 +114,7 @@ impl Reader {
         Ok((gpu, gpus))
     }
 
-    /// What the first name means, or the second where it tells the form that the first leaves open.
+    /// The identity of the first name, or of the second where it gives the form that the first leaves open.
     fn resolve(&mut self, row: &Row<'_>) -> Result<(GpuIdentity, Option<GpuCount>), Rejection> {
         let first = self.hardware(row, row.gpu_name, row.gpu_memory_mib)?;
         if let (GpuIdentity::FamilyOnly(family), Some(name)) = (&first.0, row.other_gpu_name)
@@ -127,7 +127,7 @@ impl Reader {
         Ok(first)
     }
 
-    /// Whether a row can be meant whose GPUs have this memory each. Units: MiB.
+    /// Whether a row is plausible with GPUs that have this memory each. Units: MiB.
     pub(super) fn may_have(&mut self, row: &Row<'_>, memory_mib: u64) -> bool {
         let found = self.hardware(row, row.gpu_name, Some(memory_mib));
         found.is_ok_and(|(gpu, _)| gpu.may_have_memory(memory_mib))
@@ -157,7 +157,7 @@ impl Reader {
     }
 }
 
-/// An offer for each price of a row that can be meant.
+/// An offer for each plausible price of a row.
 fn price(row: &Row<'_>, gpu: &GpuIdentity, gpus: GpuCount, observed_at: DateTime<Utc>) -> Found {
     let mut found = Found::default();
     let mut on_demand: Option<Money> = None;
@@ -172,7 +172,7 @@ fn price(row: &Row<'_>, gpu: &GpuIdentity, gpus: GpuCount, observed_at: DateTime
         match terms {
             Terms::OnDemand => on_demand = Some(price),
             Terms::Spot if on_demand.is_some_and(|whole| is_rounded(amount, whole)) => {
-                // What is above the price on demand by its rounding alone is that price.
+                // A spot price that exceeds the price on demand only by rounding is that price.
                 let price = on_demand.unwrap_or(price);
                 let draft = row.draft(gpu, gpus, terms, price, observed_at);
                 found.drafts.push(draft);
@@ -200,10 +200,10 @@ fn price(row: &Row<'_>, gpu: &GpuIdentity, gpus: GpuCount, observed_at: DateTime
     found
 }
 
-/// The fewest decimal places of a price that was rounded and not made up: cents.
+/// The fewest decimal places of a price that was rounded and not invented: cents.
 const FEWEST_DIGITS: u32 = 2;
 
-/// Whether a spot price is the price on demand, rounded up to the digits that it is given with.
+/// Whether a spot price is the price on demand, rounded up to the digits that it has.
 fn is_rounded(spot: Decimal, on_demand: Money) -> bool {
     let on_demand = on_demand.to_decimal();
     let digits = spot.scale();
@@ -212,10 +212,10 @@ fn is_rounded(spot: Decimal, on_demand: Money) -> bool {
     digits >= FEWEST_DIGITS && spot > on_demand && spot == rounded
 }
 
-/// A row as it was read: `None` where it is a part of another row's offers.
+/// A parsed row: `None` where it is a part of another row's offers.
 pub(super) type RowRead<'r> = Result<Option<Row<'r>>, Rejection>;
 
-/// A row whose words and numbers could be read.
+/// A row whose words and numbers were parsed.
 #[derive(Debug, Clone)]
 pub(super) struct Row<'r> {
     pub(super) seller: ProviderId,
@@ -226,7 +226,7 @@ pub(super) struct Row<'r> {
     pub(super) gpu_count: Option<Decimal>,
     pub(super) vcpus: Option<u32>,
     pub(super) memory_gib: Option<u32>,
-    /// Of one GPU, as far as the list says whether its column holds that.
+    /// For one GPU, as far as the list states that its column holds that.
     pub(super) gpu_memory_mib: Option<u64>,
     /// The same if the column holds the sum over the GPUs of a row; `None` where both are the same.
     pub(super) memory_if_sum_mib: Option<u64>,
@@ -234,12 +234,12 @@ pub(super) struct Row<'r> {
     pub(super) prices: Vec<(Terms, Decimal)>,
     pub(super) region: &'r str,
     pub(super) zone: &'r str,
-    /// The country, where the list says it; else it is read from the words for the region.
+    /// The country, if the list has it; else it is read from the words for the region.
     pub(super) country: Option<Country>,
     pub(super) tenancy: Tenancy,
     pub(super) internode: Internode,
     pub(super) availability: Availability,
-    /// When its prices were written down, where the list says it.
+    /// When its prices were written down, if the list has it.
     pub(super) as_of: Option<DateTime<Utc>>,
 }
 

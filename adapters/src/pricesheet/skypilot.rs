@@ -1,8 +1,8 @@
-//! SkyPilot's catalogue files: `vms.csv` of one cloud, whose name is the folder's or the file's.
+//! SkyPilot's catalogue files: `vms.csv` of one cloud, named by the folder or by the file.
 //!
-//! The columns and what they hold: `skypilot-org/skypilot-catalog`, `README.md` (schema v8), and
-//! the files of the clouds there, read 2026-11-21. Clouds write them in any order, some with more
-//! columns (`Arch`, `Generation`, `UpstreamCloudId`), which say nothing that an offer holds.
+//! The columns and their contents: `skypilot-org/skypilot-catalog`, `README.md` (schema v8), and the files of
+//! the clouds there, read 2026-11-21. Clouds write them in any order, some with more columns (`Arch`,
+//! `Generation`, `UpstreamCloudId`), which no offer needs.
 //!
 //! `GpuInfo` is the text of a Python dictionary, JSON, or a bare name, by cloud.
 
@@ -43,7 +43,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     join,
 };
 
-/// Below so many MiB no data-centre GPU is made: the figure is in GiB, as runpod's file has it.
+/// No data-centre GPU has fewer MiB than this: the figure is in GiB, as in runpod's file.
 const LEAST_MIB: Decimal = Decimal::from_parts(1_024, 0, 0, false, 0);
 
 /// The cloud whose file it is: `lambda` for `lambda.csv` and for `lambda/vms.csv`.
@@ -104,11 +104,11 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
     })
 }
 
-/// What an accelerator without a machine is found by: its name and count, its region and zone.
+/// The key of an accelerator without a machine: its name and count, its region and zone.
 type Accelerator<'r> = (&'r str, Option<Decimal>, &'r str, &'r str);
 
-/// Joins machines and their accelerators that are priced in rows of their own, as `gcp` has them, where
-/// the seller publishes which go together; refuses what is no machine with a GPU then.
+/// Joins machines and accelerators that are priced in separate rows, as `gcp` has them, where the seller
+/// publishes which go together. Afterwards it refuses rows that are no machine with a GPU.
 fn join(rows: &mut [RowRead<'_>]) {
     let mut accelerators: HashMap<Accelerator<'_>, usize> = HashMap::new();
     for (at, row) in rows.iter().enumerate() {
@@ -162,7 +162,7 @@ fn join(rows: &mut [RowRead<'_>]) {
     }
 }
 
-/// What both cost together, on the terms on which both are sold.
+/// The prices of both together, on the terms on which both are sold.
 fn sums(one: &[(Terms, Decimal)], other: &[(Terms, Decimal)]) -> Vec<(Terms, Decimal)> {
     let sum = |(terms, price): &(Terms, Decimal)| {
         let (_, more) = other.iter().find(|(same, _)| same == terms)?;
@@ -192,8 +192,8 @@ fn check_kind(sku: &str, accelerator: &str) -> Result<(), Rejection> {
 /// The first value under a key in the text of a Python dictionary or of a JSON object, without its
 /// quotes.
 ///
-/// A reader of the whole would have to know both grammars, and would refuse a text that is cut
-/// short; two plain values are all that is wanted of it.
+/// A parser of the whole would need both grammars, and would refuse a text that is cut short; we need only
+/// two plain values of it.
 fn value_of<'r>(text: &'r str, key: &str) -> Option<&'r str> {
     let is_quote = |letter: char| matches!(letter, '\'' | '"');
     let (at, _) = text.match_indices(key).find(|(at, _)| {

@@ -233,7 +233,7 @@ fn equals_stay_apart_and_keep_their_ids_in_any_order_of_files_and_rows() {
     assert_ne!(expected[0].2, expected[1].2);
     assert_eq!(ids(&[other, one]), expected);
     assert_eq!(ids(&[&format!("{other}\n{one}")]), expected);
-    // A new price is no new offer.
+    // A new price makes no new offer.
     assert_eq!(
         ids(&[&one.replace("0.44", "0.47"), other])[1].2,
         expected[1].2
@@ -270,7 +270,7 @@ fn a_row_that_says_its_date_is_as_old_as_that() {
     let time = dated("1970-01-31T12:00:00+02:00").offers[0].observed_at;
     assert_eq!(time.to_rfc3339(), "1970-01-31T10:00:00+00:00");
     assert_eq!(dated("").offers[0].observed_at, written);
-    // Nothing was seen in the future.
+    // No observation is in the future.
     let last = dated("2030-01-01").offers[0].observed_at;
     assert_eq!(last, written + TimeDelta::days(1));
     let refused = dated("last spring");
@@ -318,7 +318,7 @@ fn the_bundled_sheet_is_read_to_its_last_row() {
     );
     for offer in &read.offers {
         assert!(offer.gpu.known().is_some(), "{}", offer.sku);
-        // Voltage Park names its place by an id alone.
+        // Voltage Park gives its place as an id alone.
         let is_placed = offer.place.country.is_some();
         assert_eq!(is_placed, offer.provider.as_str() != "voltagepark");
     }

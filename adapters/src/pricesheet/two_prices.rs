@@ -1,5 +1,5 @@
-//! Lists whose rows have a price on demand and one for spot: the columns of the public lists that
-//! are collected from many sellers, and of the bundled one.
+//! Lists whose rows have a price on demand and one for spot: the columns of the public lists collected from
+//! many sellers, and of the bundled one.
 
 use market::catalog::SkipReason;
 use market::offer::{Availability, Terms};

@@ -1,6 +1,6 @@
 //! Addresses of nodes as providers write them.
 //!
-//! They reach the tenant's host file and SSH command line, so nothing but an address passes.
+//! They reach the tenant's host file and SSH command line, so only valid addresses are accepted.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use market::order::ProviderNode;
 /// The longest name of a host (RFC 1035, section 2.3.4). Units: bytes.
 const LONGEST_NAME: usize = 253;
 
-/// The port of SSH, where a provider says no other.
+/// The SSH port, where a provider gives no other.
 const SSH_PORT: u16 = 22;
 
-/// A node as soon as its addresses are ones: until then, it is not up.
+/// A node once its addresses are valid: until then it is not up.
 pub(super) fn node(
     public: Option<String>,
     private: Option<String>,
@@ -43,7 +43,7 @@ fn is_address(text: &str) -> bool {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         !label.is_empty() && !label.starts_with('-') && label.bytes().all(plain)
     };
-    // What ends in digits is an address of version 4 that is none.
+    // A text that ends in digits can only be an IPv4 address, and this one is invalid.
     let ends_in_a_name = |text: &str| {
         text.rsplit('.')
             .next()

@@ -1,16 +1,15 @@
 //! Lambda Cloud: virtual machines on demand, one node a lease, no fabric between them.
 //!
-//! The price answer names the regions where a type is to be had and nothing else. So that a sold
-//! out offer stays an offer, each type is listed in every region of the account, with
-//! availability none where the answer does not name it; the regions are those of `GET /regions`
-//! and of the price answer itself. A type-region pair then has the same id whether it is to be
-//! had or not, and a region that drops out of the price answer withdraws nothing. Where the
-//! interface has no such list (404, or a recording of the price answer alone) the regions of the
-//! price answer must do. While none at all is known a type stands in an unknown place, and any offer
-//! may be among what was not read.
+//! The price answer names only the regions where a type is available. So that a sold-out offer stays an
+//! offer, each type is listed in every region of the account, with availability none where the answer does
+//! not name it. The regions are those of `GET /regions` and of the price answer itself. A type-region pair
+//! then has the same id whether it is available or not, and a region that disappears from the price answer
+//! withdraws nothing. Where the interface has no such list (404, or a recording of the price answer alone)
+//! only the regions of the price answer are used. While no region at all is known a type is in an unknown
+//! place, and any offer may be among the unread ones.
 //!
-//! A type that is missing altogether cannot be told from one that was cut out of the answer:
-//! there is no count to compare with. Whoever compares readings has to doubt a large loss.
+//! A missing type looks the same as one that was cut out of the answer: there is no count to compare with.
+//! The code that compares readings must doubt a large loss.
 //!
 //! Facts and their sources: `fixtures/lambda/SOURCE.md`. Orders and machines are in `lease`.
 
@@ -75,12 +74,12 @@ const PROFILE: Profile = Profile {
     listing_lag: Profile::LISTING_LAG,
 };
 
-/// More types or regions than these are no catalogue: some fifty types in some twenty regions were
-/// seen. They bound what a small answer multiplies into.
+/// More types or regions than this are no catalogue: some fifty types in some twenty regions were seen. They
+/// limit how many offers a small answer can produce.
 const MOST_TYPES: usize = 2_000;
 const MOST_REGIONS: usize = 200;
 
-/// Where types and prices are listed.
+/// The path of the list of types and prices.
 const TYPES: &str = "/instance-types";
 
 /// The adapter for Lambda Cloud.
@@ -306,7 +305,7 @@ fn convert_count(sku: &str, gpus: Option<i64>) -> Result<GpuCount, Rejection> {
 
 /// Splits `H100 (80 GB SXM5)` into the name and the memory of one GPU. Units: MiB.
 ///
-/// What the label calls GB is the nominal size of the card, which is in GiB.
+/// The label's GB is the nominal size of the card, which is in GiB.
 fn split_label(label: &str) -> (&str, Option<u64>) {
     let Some((name, details)) = label.split_once('(') else {
         return (label.trim(), None);
@@ -320,7 +319,7 @@ fn split_label(label: &str) -> (&str, Option<u64>) {
     )
 }
 
-/// What a refusal means. Callers are told to branch on `code` alone.
+/// The meaning of a refusal. The API asks callers to branch on `code` alone.
 fn refusal_of(answer: &Answer) -> Refusal {
     match code_of(answer).as_str() {
         "instance-operations/launch/insufficient-capacity" => Refusal::Capacity,
@@ -340,7 +339,7 @@ fn code_of(answer: &Answer) -> String {
         .to_owned()
 }
 
-/// What every success is wrapped in.
+/// The wrapper of every success.
 #[derive(Debug, Deserialize)]
 struct Data<T> {
     data: T,

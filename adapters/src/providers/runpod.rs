@@ -1,25 +1,25 @@
 //! RunPod: containers ("pods") on hosts of its own data centres and of other people.
 //!
-//! Prices and stock come from one GraphQL answer, pods live in REST v2, both below the same
-//! address. One record, a type of GPU, becomes many offers:
+//! Prices and stock come from one GraphQL answer, pods are in REST v2, both below the same address. One
+//! record, a type of GPU, becomes many offers:
 //!
-//! - **Cloud.** The secure cloud is offered in each data centre that lists the type, and the
-//!   region is that data centre. The community cloud names no place at which an order could be
-//!   put, so it is one region of its own, `community`, in no known country.
-//! - **Count.** A pod takes 1 up to as many GPUs as the type allows; offered are 1, 2, 4 and 8 of
-//!   them. Stock is told for each count by itself, and these are the sizes that tensor
-//!   parallelism and demands use. The count stands in the SKU: `8x NVIDIA H100 80GB HBM3`.
-//! - **Terms.** On demand at the list price of the cloud. Spot at the least bid that is accepted,
-//!   which is then the price that is bid; such a pod can be outbid and is stopped then. The
-//!   published spot prices are not read: they repeat the prices on demand.
+//! - **Cloud.** The secure cloud is offered in each data centre that lists the type, and the region is that
+//!   data centre. The community cloud names no place to order from, so it is one region of its own,
+//!   `community`, in no known country.
+//! - **Count.** A pod takes 1 up to as many GPUs as the type allows; we offer 1, 2, 4 and 8 of them. Stock is
+//!   reported for each count separately, and these are the sizes that tensor parallelism and demands use. The
+//!   count is in the SKU: `8x NVIDIA H100 80GB HBM3`.
+//! - **Terms.** On demand at the list price of the cloud. Spot at the lowest bid that is accepted, which is
+//!   then our bid; such a pod can be outbid and is then stopped. The published spot prices are not read: they
+//!   repeat the prices on demand.
 //!
-//! A price of 0, null, 0.5 or 1 is a placeholder and makes no offer. A stock word that is absent
-//! means that the availability is unknown. A data centre keeps a type as long as it lists it for
-//! any count, so that a size that sells out stays an offer. Pods share no fabric with each other.
+//! A price of 0, null, 0.5 or 1 is a placeholder and makes no offer. Without a stock word the availability is
+//! unknown. A data centre keeps a type as long as it lists it for any count, so that a size that sells out
+//! stays an offer. Pods share no fabric with each other.
 //!
-//! Facts and their sources: `fixtures/runpod/SOURCE.md`. What is asked of GraphQL is in `graphql`;
-//! `places`, `price` and `offers` make offers of it; `container` is what an order says, `lease`
-//! how it is placed and what becomes of the pod.
+//! Facts and their sources: `fixtures/runpod/SOURCE.md`. The GraphQL queries are in `graphql`; `places`,
+//! `price` and `offers` make offers from the answers; `container` has the content of an order, `lease` places
+//! it and reads the pod.
 
 mod container;
 mod graphql;
@@ -55,7 +55,7 @@ const PROFILE: Profile = Profile {
         ),
         (
             Capability::FreeCount,
-            "stock is told in words (High, Medium, Low), never counted",
+            "stock is reported in words (High, Medium, Low), never counted",
         ),
         (
             Capability::IdempotencyKey,
@@ -65,7 +65,7 @@ const PROFILE: Profile = Profile {
     peer_regions: &[COMMUNITY],
     freshness_limit: Duration::from_secs(600),
     poll_interval: Duration::from_secs(120),
-    // Limits are told in headers and differ by user: gentle until they are known.
+    // Limits are given in headers and differ by user: slow until they are known.
     call_spacing: Duration::from_millis(500),
     order_spacing: Duration::from_secs(1),
     listing_lag: Profile::LISTING_LAG,
@@ -74,10 +74,10 @@ const PROFILE: Profile = Profile {
 /// The sizes of a pod that are offered, as far as a type allows them.
 const COUNTS: [u32; 4] = [1, 2, 4, 8];
 
-/// The region of everything on the community cloud, whose hosts are other people's.
+/// The region of everything on the community cloud, whose hosts belong to other people.
 const COMMUNITY: &str = "community";
 
-/// More records than these are no catalogue: some 40 types in some 40 data centres were seen.
+/// More records than this are no catalogue: some 40 types in some 40 data centres were seen.
 const MOST_TYPES: usize = 1_000;
 const MOST_DATA_CENTRES: usize = 500;
 
@@ -155,12 +155,12 @@ impl Adapter for RunPod {
     }
 }
 
-/// Whose hosts a pod runs on.
+/// The owner of the host that a pod runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cloud {
     /// RunPod's own data centres.
     Secure,
-    /// Other people's machines.
+    /// Machines of other people.
     Community,
 }
 
@@ -175,7 +175,7 @@ impl Cloud {
         }
     }
 
-    /// What the names of this cloud begin with in the query.
+    /// The prefix of this cloud's names in the query.
     const fn prefix(self) -> &'static str {
         match self {
             Self::Secure => "secure",
@@ -193,7 +193,7 @@ impl Cloud {
     }
 }
 
-/// Our word for a pod with so many GPUs of a type.
+/// Our SKU for a pod with this many GPUs of a type.
 fn sku(gpus: u32, type_id: &str) -> String {
     format!("{gpus}x {type_id}")
 }

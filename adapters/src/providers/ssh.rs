@@ -1,8 +1,8 @@
-//! Public SSH keys as providers take them.
+//! Public SSH keys in the form that providers accept.
 
 use crate::error::AdapterError;
 
-/// Refuses what is no public key on one line, so that none can smuggle in a second line.
+/// Refuses a text that is no public key on one line, so that none can smuggle in a second line.
 pub(super) fn check(keys: &[String]) -> Result<(), AdapterError> {
     let is_key = |key: &String| {
         let mut words = key.split(' ');

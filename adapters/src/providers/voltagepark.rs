@@ -1,10 +1,10 @@
 //! Voltage Park: bare metal, rented by the node in one fabric.
 //!
-//! A location is one record and two offers: the network between the nodes, InfiniBand or
-//! Ethernet, is chosen when ordering and has a price of its own. The SKU is therefore the
-//! provider's word for the GPU and its word for the network. One order rents all its nodes at
-//! once, because only the nodes of one rental share a fabric. Whether the two counts of free
-//! GPUs are of the same machines is not published; they are taken as said.
+//! A location is one record and two offers: the network between the nodes, InfiniBand or Ethernet, is chosen
+//! when ordering and has a price of its own. The SKU is therefore the provider's word for the GPU and its
+//! word for the network. One order rents all its nodes at once, because only the nodes of one rental share a
+//! fabric. The provider does not publish whether the two counts of free GPUs are of the same machines; we use
+//! them as reported.
 //!
 //! Facts and their sources: `fixtures/voltagepark/SOURCE.md`. Orders and rentals are in `lease`,
 //! the walk over pages in `pages`.
@@ -51,13 +51,13 @@ const PROFILE: Profile = Profile {
     peer_regions: &[],
     freshness_limit: Duration::from_secs(900),
     poll_interval: Duration::from_secs(120),
-    // No limit is published: gentle until one is known.
+    // No limit is published: slow until one is known.
     call_spacing: Duration::from_millis(500),
     order_spacing: Duration::from_secs(2),
     listing_lag: Profile::LISTING_LAG,
 };
 
-/// More free GPUs than this at one location is a slip, such as minus one without its sign.
+/// More free GPUs than this at one location is an error, such as minus one without its sign.
 const MOST_FREE_GPUS: i64 = 1_000_000;
 
 /// The adapter for Voltage Park.
@@ -155,12 +155,12 @@ impl Network {
     }
 }
 
-/// Our word for a node of this GPU on this network.
+/// Our SKU for a node of this GPU on this network.
 fn sku(gpu_model: &str, network: &str) -> String {
     format!("{gpu_model}-{network}")
 }
 
-/// Notes what a location sells that could not be read, as far as it says which GPU it has.
+/// Notes the SKUs of a location that could not be read, if it names its GPU.
 fn note_skus(record: &Value, unread: &mut Unread) {
     let model = record["specs_per_node"]["gpu_model"].as_str();
     for network in Network::ALL {
@@ -168,7 +168,7 @@ fn note_skus(record: &Value, unread: &mut Unread) {
     }
 }
 
-/// The offers of one location, and why it gave fewer than two.
+/// The offers of one location, and the reasons for fewer than two.
 fn convert_location(record: &Value, now: DateTime<Utc>) -> (Vec<Offer>, Vec<Skipped>) {
     let location = match Location::deserialize(record) {
         Ok(location) => location,
@@ -279,7 +279,7 @@ fn digits_of(price: &Value) -> String {
     }
 }
 
-/// Free nodes from free GPUs; GPUs that make no whole node are none.
+/// Free nodes from free GPUs; GPUs that make no whole node do not count.
 fn convert_free(free_gpus: &Value, gpus_per_node: u32) -> Result<Availability, Rejection> {
     if free_gpus.is_null() {
         return Ok(Availability::UNKNOWN);
@@ -308,7 +308,7 @@ fn memory_in(gpu_model: &str) -> Option<u64> {
     gib.checked_mul(1_024)
 }
 
-/// What a refusal means. Only a text in `detail` tells; the words are those seen.
+/// The meaning of a refusal. Only a text in `detail` gives it; the words are those seen.
 fn refusal_of(answer: &Answer) -> Refusal {
     let body = answer.json().unwrap_or_default();
     let detail = body["detail"].as_str().unwrap_or_default().to_lowercase();

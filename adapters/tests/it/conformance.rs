@@ -1,4 +1,4 @@
-//! The suite itself: it passes over recordings, and every promise broken on purpose is seen.
+//! The suite itself: it passes over recordings, and it detects every promise that is broken on purpose.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn every_adapter_passes_over_its_recording() {
     }
 }
 
-/// What is wrong with an account.
+/// The defect of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Defect {
     None,
@@ -146,7 +146,7 @@ impl Account {
         }
     }
 
-    /// Fails while something stands in front, unless what it says is believed.
+    /// Fails while something is in front, unless the account trusts its answer.
     fn pass(&self) -> Result<(), AdapterError> {
         match self.state.lock().expect("no panic").front {
             Some(_) if self.defect != Defect::BelievesFronts => Err(Self::refused()),

@@ -1,4 +1,4 @@
-//! How the connection behaves when a provider does not.
+//! How the connection behaves when a provider misbehaves.
 
 use std::time::{Duration, Instant};
 

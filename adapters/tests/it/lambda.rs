@@ -52,7 +52,7 @@ async fn every_type_stands_in_every_region_and_is_to_be_had_where_named() {
     for offer in &reading.offers {
         by_sku.entry(&offer.sku).or_default().push(offer);
     }
-    // Five regions of the account and one that only the price answer names.
+    // Five regions of the account and one that only the price answer has.
     assert!(by_sku.values().all(|offers| offers.len() == 6));
     let to_be_had = |sku: &str| {
         by_sku[sku]
@@ -113,7 +113,7 @@ async fn a_listing_that_is_empty_broken_or_partly_unreadable_is_not_complete() {
             .is_whole()
     );
     assert!(!read(&types(json!({}))).await.is_whole());
-    // Nothing says where anything stands.
+    // No region is known.
     let nowhere = read(&types(json!({"gpu_1x_a10": kind(&[])}))).await;
     assert!(
         !nowhere.is_whole() && nowhere.offers.len() == 1 && nowhere.offers[0].place.is_unknown()
@@ -159,7 +159,7 @@ async fn a_recorded_lease_lives_from_launch_to_gone() {
         (asked.state, asked.client_token()),
         (State::Pending, Some(order.client_token.clone()))
     );
-    // Renamed in the console; the tag still tells whose it is.
+    // Renamed in the console; the tag still identifies it.
     let found = Lambda
         .find_lease(&http, &order.client_token)
         .await

@@ -1,4 +1,4 @@
-//! What the adapters promise, over recordings and against scripted servers on loopback.
+//! The promises of the adapters, over recordings and against scripted servers on loopback.
 
 #![forbid(unsafe_code)]
 

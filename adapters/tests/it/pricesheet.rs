@@ -9,11 +9,11 @@ use chrono::DateTime;
 use market::gpu::{self, Resolution};
 use market::offer::Terms;
 
-/// The lists, where a checkout of them stands beside ours.
+/// The lists, if a checkout of them is beside ours.
 fn real_sheets() -> Option<Vec<PriceSheet>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/market");
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        // Not a print macro: those of a passing test are kept from the reader.
+        // Not a print macro: the output of a passing test is not shown.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: needs the price lists in {}",
@@ -51,7 +51,7 @@ fn split(line: &str) -> Vec<String> {
     fields
 }
 
-/// One price of a row that should have become an offer, found by the plainest means.
+/// One price of a row that should have become an offer, found by the simplest means.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 struct Expected {
     usd_per_gpu_hour: f64,
@@ -131,7 +131,7 @@ fn every_row_of_the_real_lists_is_an_offer_or_skipped_with_a_reason() {
             .iter()
             .all(|skipped| skipped.file.is_some() && !skipped.why.is_empty())
     );
-    // Nothing honest is dropped by the gate: it takes out what the brute force takes out, no more.
+    // The gate drops nothing honest: it removes what the brute force removes, no more.
     assert_eq!(read.offers.len(), expected.len());
     let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
     for skipped in &read.skipped {

@@ -1,4 +1,4 @@
-//! Recordings for tests: those under `fixtures/`, and such as are made up for one test.
+//! Recordings for tests: those under `fixtures/`, and some that are made up for one test.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub const SSH_KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA somebody";
 
-/// The time at which everything here happens.
+/// The time of everything here.
 pub fn now() -> DateTime<Utc> {
     Utc.with_ymd_and_hms(2026, 11, 21, 10, 0, 0)
         .single()

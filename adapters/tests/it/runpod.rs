@@ -268,7 +268,7 @@ async fn a_recorded_pod_lives_from_order_to_gone() {
     assert_eq!(read().await, None);
 }
 
-/// What goes out for an order of this offer, answered by this.
+/// The request for an order of this offer, answered by this.
 async fn sent(offer: &Offer, answer: Value) -> (String, Value) {
     let server = Server::start(vec![Turn::Answer(201, "", answer.to_string())]).await;
     let order = order(offer, 1);

@@ -1,4 +1,4 @@
-//! A server on loopback that answers one connection after the other as its script says.
+//! A server on loopback that answers one connection after the other by its script.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub enum Turn {
     Hang,
 }
 
-/// A running script, and what it was asked.
+/// A running script, and the requests that it received.
 pub struct Server {
     /// Where it listens.
     pub url: String,
@@ -28,7 +28,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that takes these turns, then refuses everything with 404.
+    /// Starts a server that plays these turns, then refuses everything with 404.
     pub async fn start(turns: Vec<Turn>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!(
@@ -71,7 +71,8 @@ impl Server {
         Http::live(self.config()).expect("a connection")
     }
 
-    /// How to reach it. It is given up soon only where it never answers: a busy machine is slow to answer, too.
+    /// How to reach it. The timeout is short only where it never answers: a busy machine is slow to answer,
+    /// too.
     pub fn config(&self) -> HttpConfig {
         let profile = registry::all()[0].profile();
         HttpConfig {

@@ -1,4 +1,4 @@
-//! One measurement of the job itself, by which its predictions are put right.
+//! One measurement of the job itself, by which its predictions are corrected.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct TrainCalibration {
     #[serde(default = "super::one")]
     #[schema(minimum = 1, maximum = 10_000, default = 1)]
     pub nodes: u32,
-    /// What joined the nodes.
+    /// The network between the nodes.
     #[serde(default = "nothing_between")]
     pub internode: Internode,
     /// Tokens trained per second over all GPUs.
@@ -31,19 +31,19 @@ pub struct TrainCalibration {
     pub seconds_per_step: Option<f64>,
 }
 
-/// One measurement of a copy that serves.
+/// One measurement of a serving replica.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServeCalibration {
     /// The GPU that it ran on.
     pub gpu: Gpu,
-    /// GPUs of the copy.
+    /// GPUs of the replica.
     #[schema(minimum = 1, maximum = 1_024)]
     pub gpus: u32,
     /// Requests that were in flight.
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub concurrency: u32,
-    /// Tokens that the copy wrote per second.
+    /// Tokens that the replica generated per second.
     #[schema(minimum = 0.001, maximum = 1e9)]
     pub tokens_per_second: f64,
 }

@@ -15,18 +15,18 @@ use crate::tags::check_tags;
 /// The longest that anything is sold for: ten years.
 pub const LONGEST_HOURS: u32 = 87_600;
 
-/// How many times the width of the residual stream all heads of a model are wide at most. Of those that
-/// are known by name the widest are 3.2 times.
+/// The width of all attention heads of a model together, at most, as a multiple of the residual stream's
+/// width. Of the models known by name the widest has 3.2 times.
 const WIDEST_HEADS: u64 = 4;
 
-/// How many times as many parameters as it uses per token a model has at most. Of those that are known by
-/// name it is 31 times.
+/// All parameters of a model, at most, as a multiple of those that it uses per token. Of the models known by
+/// name the sparsest has 31 times.
 const MOST_SPARSE: f64 = 200.0;
 
-/// The most items of a list whose schema names no smaller number.
+/// The most items of a list whose schema sets no lower limit.
 pub(super) const MOST_ITEMS: usize = 250;
 
-/// The latest end of a reservation that is asked for at `now`: ten years on.
+/// The latest end of a reservation requested at `now`: ten years later.
 #[must_use]
 pub fn latest_end(now: DateTime<Utc>) -> DateTime<Utc> {
     now.checked_add_signed(TimeDelta::hours(i64::from(LONGEST_HOURS)))
@@ -38,12 +38,12 @@ pub fn latest_end(now: DateTime<Utc>) -> DateTime<Utc> {
 pub struct DemandFault {
     /// The field, as a JSON path such as `window.end`.
     pub field: String,
-    /// What is wrong and what to write instead.
+    /// The fault, and what to write instead.
     pub detail: String,
 }
 
 impl Demand {
-    /// Finds everything that is impossible in the demand, seen at `now`.
+    /// Finds every fault of the demand, checked at `now`.
     ///
     /// Errors: every fault found, in the order of the fields; never empty.
     pub fn check(&self, now: DateTime<Utc>) -> Result<(), Vec<DemandFault>> {

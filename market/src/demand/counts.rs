@@ -21,7 +21,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Just so many.
+    /// Exactly this many.
     #[must_use]
     pub const fn exactly(count: u32) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Counts {
         }
     }
 
-    /// Whether a node may have so many.
+    /// Whether a node may have this many.
     #[must_use]
     pub const fn accepts(self, count: u32) -> bool {
         self.min <= count && count <= self.max

@@ -1,8 +1,9 @@
 //! The two halves of a hybrid demand, each as a demand of its own.
 //!
-//! What the whole says holds for both halves, and a half may only narrow it: of least sizes the larger
-//! one, of ceilings the lower one, of places, kinds of machine and laws of operators those that both allow, of providers those
-//! that neither denies, of certifications all, of verifications the deeper one. A half keeps its own window; the end of the whole ends the fleet.
+//! The fields of the whole apply to both halves, and a half may only narrow them. Of least sizes the larger
+//! one applies, and of ceilings the lower one. Of places, kinds of machine and laws of operators those apply
+//! that both allow; of providers those that neither denies. All certifications apply, and of verification
+//! levels the stricter one. A half keeps its own window; the end of the whole ends the fleet.
 
 use super::check::DemandFault;
 use super::{
@@ -111,7 +112,7 @@ impl HybridDemand {
         }
     }
 
-    /// What of the whole leaves nothing of a half.
+    /// The fields in which the whole leaves nothing for a half.
     pub(super) fn contradictions(&self) -> Vec<DemandFault> {
         let mut faults = Vec::new();
         if self
@@ -240,7 +241,7 @@ fn policy_of_both(whole: &Policy, own: &Policy) -> Policy {
             PartialEq::eq,
         ),
         certifications,
-        // It allows something, so it holds where either says it.
+        // It permits something, so it applies where either sets it.
         allow_ethernet: match whole.allow_ethernet {
             Some(false) => Some(false),
             whole => own.allow_ethernet.or(whole),
@@ -260,7 +261,7 @@ fn lower<T: Ord>(whole: Option<T>, own: Option<T>) -> Option<T> {
     whole.into_iter().chain(own).min()
 }
 
-/// What both lists allow, where an empty one allows everything.
+/// The items that both lists allow, where an empty one allows everything.
 fn allowed_by_both<T: Clone>(whole: &[T], own: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<T> {
     if whole.is_empty() {
         return own.to_vec();

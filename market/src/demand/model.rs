@@ -89,12 +89,12 @@ pub struct ModelShape {
     /// Width of the residual stream.
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub hidden: u32,
-    /// Attention heads; times `head_dim` at most 4 times `hidden`. Left out: as many as make up `hidden`,
+    /// Attention heads; times `head_dim` at most 4 times `hidden`. By default as many as make up `hidden`,
     /// rounded up to a multiple of `kv_heads`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10_000)]
     pub heads: Option<u32>,
-    /// Attention heads that keep keys and values, of which `heads` is a multiple; times `head_dim` at most 4 times `hidden`.
+    /// KV heads, of which `heads` is a multiple; times `head_dim` at most 4 times `hidden`.
     #[schema(minimum = 1, maximum = 10_000)]
     pub kv_heads: u32,
     /// Width of one attention head, at most `hidden`.

@@ -22,7 +22,7 @@ pub struct LatencyObjective {
     pub percentile: Option<f64>,
 }
 
-/// What a fleet must survive without falling short.
+/// The failures that a fleet must survive and still meet its objective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Survive {

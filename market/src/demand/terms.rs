@@ -1,4 +1,4 @@
-//! What every kind of demand may say: when, for how much, where, and by which rules.
+//! The terms that every kind of demand may set: time, price, place and rules.
 
 use std::num::NonZeroU32;
 
@@ -10,21 +10,21 @@ use crate::ids::ProviderId;
 use crate::money::{Money, Rate};
 use crate::place::Country;
 
-/// How long capacity is waited for that is wanted for a duration, when no latest start is given.
+/// How long we wait for capacity that is wanted for a duration, when no latest start is given.
 const LONGEST_WAIT: TimeDelta = TimeDelta::hours(24);
 
-/// When the capacity is wanted. Nothing given: from now on, with an open end.
+/// When the capacity is wanted. By default from now on, with an open end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
     /// Not before this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_earliest: Option<DateTime<Utc>>,
-    /// Not after this: what is not handed off by then is given up and costs nothing.
+    /// Not after this: capacity that is not handed off by then is given up and costs nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_latest: Option<DateTime<Utc>>,
-    /// For so many hours from the hand-off: what it takes to boot and to verify is not taken off
-    /// them. Without `start_latest` the hand-off is waited for a day. Not together with `end`.
+    /// For this many hours from the hand-off: the time to boot and to verify does not count. Without
+    /// `start_latest` we wait a day for the hand-off. Not together with `end`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 87_600)]
     pub duration_hours: Option<NonZeroU32>,
@@ -34,10 +34,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// Until when capacity set aside at `held_at` is waited for; `None`: as long as any is sold.
+    /// Until when we wait for capacity set aside at `held_at`; `None`: as long as any is sold.
     ///
-    /// That is the latest start, else a day where a duration will count from the hand-off, and
-    /// never past the end.
+    /// That is the latest start, else a day where a duration counts from the hand-off, and never after the
+    /// end.
     #[must_use]
     pub fn given_up_at(&self, held_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let for_a_day = self.duration_hours.map(|_| held_at + LONGEST_WAIT);
@@ -45,8 +45,7 @@ impl Window {
         [waited_for, self.end].into_iter().flatten().min()
     }
 
-    /// The latest that capacity set aside at `held_at` is handed off; where nothing says how long that
-    /// is waited for, at once.
+    /// The latest that capacity set aside at `held_at` is handed off; at once, where nothing limits the wait.
     #[must_use]
     pub fn handed_off_by(&self, held_at: DateTime<Utc>) -> DateTime<Utc> {
         let handed_off_at = self.given_up_at(held_at).unwrap_or(held_at);
@@ -74,19 +73,19 @@ impl Window {
     }
 }
 
-/// What must not be passed.
+/// The highest price to accept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ceiling {
-    /// US dollars per GPU-hour, also for what replaces a machine that failed.
+    /// US dollars per GPU-hour. It also limits replacements of machines that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_gpu_hour: Option<Rate>,
-    /// US dollars per hour for everything, also once machines that failed are replaced.
+    /// US dollars per hour for everything, also after machines that failed are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_hour: Option<Money>,
 }
 
-/// Where capacity may stand. Nothing given: anywhere, unknown places included.
+/// Where capacity may stand. By default anywhere, unknown places included.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Places {
@@ -100,15 +99,15 @@ pub struct Places {
     pub regions: Vec<String>,
 }
 
-/// Rules that hold whatever the price.
+/// Rules that apply at any price.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Never from these.
+    /// Never from these providers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub deny_providers: Vec<ProviderId>,
-    /// Only from these, when any are named.
+    /// Only from these providers, when any are named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub allow_providers: Vec<ProviderId>,
@@ -117,29 +116,29 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub operator_countries: Vec<Country>,
-    /// Only from providers that are known to have all of these, with evidence that is valid until the
-    /// capacity may end: to the end of the window, else to the deadline, else until the work is
-    /// predicted to be done; when the capacity is set aside, where nothing says how long it is wanted.
+    /// Only from providers with evidence on record of all of these, valid until the capacity may end. That is
+    /// the end of the window, else the deadline, else when the work is predicted to be done. Where none of
+    /// these is known, it is when the capacity is set aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 250)]
     pub certifications: Vec<CertificationName>,
-    /// Whether several nodes may be joined by plain Ethernet: the older word for `fabric`. `true` is `any`,
-    /// `false` is `rdma`; where nothing is said, nodes that train must be joined by RDMA and others need not.
+    /// Whether plain Ethernet may connect several nodes: the older word for `fabric`. `true` is `any`,
+    /// `false` is `rdma`. By default nodes that train need RDMA and others do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_ethernet: Option<bool>,
-    /// What becomes of a machine in use that cannot be reached for too long; as the service has
-    /// it, when nothing is said.
+    /// What to do with a machine in use that cannot be reached for too long; by default what the service
+    /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_unreachable: Option<OnUnreachable>,
 }
 
-/// What becomes of a machine in use that cannot be reached for too long. It is told either way.
+/// What to do with a machine in use that cannot be reached for too long. An event reports it either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnUnreachable {
     /// Nothing else.
     Event,
-    /// It counts as lost: a fleet gets another in its place, a gang ends.
+    /// It counts as lost: a fleet gets a replacement, a gang ends.
     Repair,
 }
 

@@ -1,4 +1,4 @@
-//! The GPUs that the market sells, with what is published of each: `data/gpus.csv`.
+//! The GPUs that the market sells, with the published data of each: `data/gpus.csv`.
 //!
 //! A row is a fact with its source. How sellers write the names is in `names`.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::table;
 
-/// Who makes a GPU.
+/// The maker of a GPU.
 #[derive(
     Debug,
     Clone,
@@ -77,10 +77,10 @@ impl fmt::Display for Certainty {
     }
 }
 
-/// What is published of one GPU: a row of the catalogue.
+/// The published data of one GPU: a row of the catalogue.
 ///
-/// Units: GB and GB/s are decimal (1e9), MiB are 2^20 bytes; rates are dense (no sparsity), in
-/// 1e12 operations per second. `None` is "not published"; zero is none of it.
+/// Units: GB and GB/s are decimal (1e9), MiB are 2^20 bytes; rates are dense (no sparsity), in 1e12
+/// operations per second. `None` is "not published", which is not zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuSpec {
@@ -88,7 +88,7 @@ pub struct GpuSpec {
     pub canonical: String,
     /// The model without form and memory size, such as `H100`.
     pub family: String,
-    /// Who makes it.
+    /// The maker.
     pub vendor: GpuVendor,
     /// The architecture, such as `Hopper`.
     pub arch: String,
@@ -134,20 +134,20 @@ pub struct GpuSpec {
     pub mig_max_instances: Option<u32>,
     /// Whether error correction of the memory is on by default: `on`, `off`, `none`.
     pub ecc_default: Option<String>,
-    /// PCI ids, vendor and device. An id may be shared by several GPUs: memory or subsystem decides.
+    /// PCI ids, vendor and device. Several GPUs may share an id: memory or subsystem decides.
     #[serde(deserialize_with = "split_at_bars")]
     pub pci_device_ids: Vec<String>,
-    /// In which nodes it is sold.
+    /// The form of the nodes that it is sold in.
     pub node_form: String,
     /// How sure the row is.
     pub certainty: Certainty,
-    /// Against what the row was checked.
+    /// The source that the row was checked against.
     pub source: String,
     /// What a reader of the figures must know.
     pub note: Option<String>,
 }
 
-/// Reads a list as JSON writes it, or as a table does: parted by bars.
+/// Reads a list as JSON, or as a table writes it: separated by bars.
 fn split_at_bars<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -185,11 +185,12 @@ impl Catalogue {
     }
 }
 
-/// Families that rules of names leave open and of which the table has no GPU. They stand here, and are not
-/// read out of the rules, so that who only names GPUs, as the agent on a node does, carries no rules.
+/// Families that the name rules leave open and of which the table has no GPU. They are listed here rather
+/// than read from the rules, so that a program that only names GPUs, such as the agent on a node, carries no
+/// rules.
 const FAMILIES_OF_RULES: [&str; 6] = ["H100T", "GA107", "G49E", "L20N", "GPU-A", "RTX6000"];
 
-/// The table of what is published of each GPU.
+/// The table of published data of each GPU.
 pub const GPU_TABLE: &str = include_str!("../../data/gpus.csv");
 
 /// The catalogue, read at first use.

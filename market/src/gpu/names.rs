@@ -1,11 +1,11 @@
-//! Which GPU a seller means: rules by provider and SKU, then names squeezed of case and
-//! punctuation together with memory.
+//! Resolves sellers' names to GPUs: rules by provider and SKU, then names without case and punctuation
+//! together with memory.
 //!
-//! The rules are data (`data/gpu_rules.csv`), tried in order: the provider's own, then those of
-//! `*`; the first that matches answers. A name that no rule speaks of may still be a canonical
-//! name, a driver's product name (`data/gpu_product_names.csv`) or a name that all sellers mean alike
-//! (`data/gpu_seller_names.csv`), or spell one of them with its form and its memory (`spelling`). What
-//! nothing matches is unknown, for a person to name; it is never guessed.
+//! The rules are data (`data/gpu_rules.csv`), tried in order: the provider's own, then those of `*`; the
+//! first match applies. A name without a rule may still be a canonical name, a driver's product name
+//! (`data/gpu_product_names.csv`) or a name that all sellers use alike (`data/gpu_seller_names.csv`). It may
+//! also spell one of them with its form and its memory (`spelling`). A name that nothing matches is unknown
+//! and left for a person to map; it is never guessed.
 
 pub(super) mod spelling;
 
@@ -23,31 +23,31 @@ const RULES: &str = include_str!("../../data/gpu_rules.csv");
 const PRODUCT_NAMES: &str = include_str!("../../data/gpu_product_names.csv");
 const SELLER_NAMES: &str = include_str!("../../data/gpu_seller_names.csv");
 
-/// The provider under which rules stand that hold for every seller.
+/// The provider id of rules that apply to every seller.
 const EVERY_SELLER: &str = "*";
 
-/// What a SKU or a name turned out to be.
+/// The result of resolving a SKU or a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
     /// A GPU, or a family whose form stays open.
     Gpu {
-        /// What is sold.
+        /// The GPU or the family.
         identity: GpuIdentity,
         /// How sure the rule is.
         certainty: Certainty,
-        /// Which rule answered and why it holds, for a person to check.
+        /// The rule that matched and why it is right, for a person to check.
         rule: String,
-        /// GPUs in one node of this SKU, where sellers' own counts are wrong: it replaces theirs.
+        /// GPUs in one node of this SKU, where sellers publish wrong counts: it replaces theirs.
         share_of_gpu: Option<GpuCount>,
     },
     /// A TPU, an FPGA or another accelerator that is no GPU.
     NotAGpu {
-        /// Which rule answered and why it holds.
+        /// The rule that matched and why it is right.
         rule: String,
     },
-    /// Hardware that nobody has named yet: to be quarantined and counted.
+    /// Hardware that nobody has named yet: to be listed as unmapped and counted.
     Unknown {
-        /// What is missing.
+        /// The reason.
         why: String,
     },
 }
@@ -86,12 +86,12 @@ pub(super) fn product_name_rows() -> Vec<NameRow> {
     table::rows(PRODUCT_NAMES)
 }
 
-/// The rows of the names that mean one GPU whichever seller writes them.
+/// The rows of the names that mean one GPU for every seller.
 pub(super) fn seller_name_rows() -> Vec<NameRow> {
     table::rows(SELLER_NAMES)
 }
 
-/// What a rule answers.
+/// The answer of a rule.
 #[derive(Clone)]
 enum Answer {
     Gpu(GpuIdentity),
@@ -107,7 +107,7 @@ impl Answer {
             "NOT-A-GPU" => Self::NotAGpu,
             "OTHER" => Self::Other,
             "UNKNOWN" => Self::Unknown,
-            // The tests see that every other word is a canonical name or a family left open.
+            // The tests check that every other word is a canonical name or a family left open.
             _ => GpuIdentity::parse(canonical).map_or(Self::Unknown, Self::Gpu),
         }
     }
@@ -117,7 +117,7 @@ struct Rule {
     row: RuleRow,
     squeezed_name: Option<String>,
     answer: Answer,
-    /// Whether all rules of its provider that speak of its name give the same answer.
+    /// Whether all of its provider's rules for its name give the same answer.
     agreed: bool,
 }
 
@@ -128,8 +128,8 @@ impl Rule {
         let memory_fits = match (self.row.memory_gib, memory_mib) {
             (None, _) => true,
             (Some(gib), Some(mib)) => memory_matches(gib, mib),
-            // A provider's SKU says enough by itself; a bare name does where no memory makes another
-            // card of it.
+            // A provider's SKU is enough by itself. A bare name is enough where no memory size would make it
+            // another card.
             (Some(_), None) => self.row.provider != EVERY_SELLER || self.agreed,
         };
         name_fits && memory_fits
@@ -164,7 +164,7 @@ impl Rule {
     }
 }
 
-/// Whether a published memory size is this one: the same within 8 %.
+/// Whether a published memory size matches this one, within 8 %.
 pub(super) fn memory_matches(gib: f64, mib: u64) -> bool {
     // Exact: no memory size comes near 2^53 MiB.
     let published_gib = mib as f64 / 1024.0;
@@ -307,8 +307,8 @@ pub fn resolve(
     if let Some(rule) = by_rule(seller) {
         return rule.resolution();
     }
-    // Written as the catalogue has it, a name means that card also where sellers drop its dashes for
-    // another one as well.
+    // A name spelled as in the catalogue means that card, even where sellers use it without dashes for
+    // another card as well.
     if memory_mib_per_gpu.is_none()
         && let Some(gpu) = gpu_name.and_then(|name| Gpu::parse(name.trim()).ok())
         && let Some(known) = KNOWN_NAMES.get(&squeeze(gpu.name()))
@@ -348,9 +348,9 @@ fn of_several(squeezed: &str) -> Option<String> {
     (cards.len() > 1).then(|| cards.join(" or "))
 }
 
-/// A canonical or product name, unless a rule for every seller speaks of it: such a name means
-/// several cards, and it was that rule's memory that did not fit. Where cards of several sizes carry
-/// one product name, its spelling tells by their memory.
+/// A canonical or product name, unless a rule for every seller covers it. Such a name means several cards,
+/// and the memory did not fit that rule. Where cards of several sizes share one product name, `spelling`
+/// separates them by memory.
 fn by_known_name(squeezed: &str, memory_mib: Option<u64>) -> Option<Resolution> {
     let spoken_of = BY_PROVIDER.get(EVERY_SELLER).is_some_and(|all| {
         all.rules
@@ -368,18 +368,19 @@ fn by_known_name(squeezed: &str, memory_mib: Option<u64>) -> Option<Resolution> 
     fits.then(|| known.resolution())
 }
 
-/// What a driver's product name says.
+/// The result of resolving a driver's product name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProductName {
-    /// It is this GPU's, or that of all in a family, which their memory tells apart.
+    /// It is the name of this GPU, or of all GPUs of a family, which differ in memory.
     Of(GpuIdentity),
-    /// It is that of a card which the catalogue does not have, however near it comes to one that it has.
+    /// It is the name of a card that the catalogue does not have, however close it is to one that it has.
     OfAnother,
-    /// Nothing: nobody listed it, or it is no name of one card.
+    /// Nothing: no table lists it, or it is not the name of one card.
     Unknown,
 }
 
-/// Product names, squeezed, without what only sellers write: the agent on a node carries no more.
+/// Product names, squeezed, without additions that only sellers write. The agent on a node carries no other
+/// names.
 static PRODUCTS: LazyLock<HashMap<String, Answer>> = LazyLock::new(|| {
     let rows = product_name_rows().into_iter();
     rows.map(|row| (squeeze(&row.name), Answer::read(&row.canonical)))
@@ -399,7 +400,7 @@ pub fn resolve_product_name(nvml_name: &str) -> ProductName {
     }
 }
 
-/// The names that drivers report of a GPU, the usual one first; none of what no driver was heard to name.
+/// The names that drivers report for a GPU, the usual one first; none where no driver is known to report it.
 #[must_use]
 pub fn product_names(gpu: Gpu) -> Vec<String> {
     let is_its = |row: &NameRow| match Answer::read(&row.canonical) {

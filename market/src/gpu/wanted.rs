@@ -10,35 +10,35 @@ use utoipa::openapi::{Ref, RefOr, Schema};
 use super::names::spelling;
 use super::{CATALOGUE, Gpu, GpuFamily, GpuIdentity, UnknownGpu};
 
-/// What one name of a demand stands for.
+/// The meaning of one name in a demand.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GpuWanted {
     /// Any GPU that does the work.
     Any,
-    /// Any GPU with so much memory and more, as its maker states it: `40GB+`. Units: GB.
+    /// Any GPU with at least this much memory, as its maker states it: `40GB+`. Units: GB.
     WithMemory(u32),
-    /// Any GPU of this family, also one whose form the seller leaves open.
+    /// Any GPU of this family, including one whose form the seller leaves open.
     Family(GpuFamily),
-    /// Any GPU of this family with just so much memory: `A100-80GB`. Units: GB.
+    /// Any GPU of this family with exactly this much memory: `A100-80GB`. Units: GB.
     FamilyWith(GpuFamily, u32),
     /// This GPU and no other.
     Exactly(Gpu),
 }
 
-/// Whether what is offered is what a demand names.
+/// Whether an offered GPU matches the name in a demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuFit {
-    /// It is, whichever of its forms it has.
+    /// It matches, in each form that it may have.
     Yes,
-    /// The seller leaves open which form it has, and not each would do.
+    /// The seller leaves its form open, and not every form matches.
     FormOpen,
-    /// It is not.
+    /// It does not match.
     No,
 }
 
 impl GpuWanted {
-    /// Reads `any`, a least memory (`40GB+`), a canonical name or a family, in any case, and what
-    /// sellers write for one of them: `NVIDIA H100 80GB SXM5`, `A100-80GB`.
+    /// Reads `any`, a least memory (`40GB+`), a canonical name or a family, in any case, and sellers'
+    /// spellings of one of them: `NVIDIA H100 80GB SXM5`, `A100-80GB`.
     ///
     /// A name that is both, such as `L40S`, means exactly that GPU.
     /// Errors: [`UnknownGpu`] with the nearest names.
@@ -70,18 +70,18 @@ impl GpuWanted {
         }
     }
 
-    /// Whether an offer of this identity is what the name stands for. `published_mib` is the memory of one
-    /// GPU as its seller states it, which narrows what a form that is open may be. Units: MiB.
+    /// Whether an offer of this identity matches the name. `published_mib` is the memory of one GPU as its
+    /// seller states it, which narrows an open form. Units: MiB.
     #[must_use]
     pub fn fit(&self, offered: &GpuIdentity, published_mib: Option<u64>) -> GpuFit {
         fit(std::slice::from_ref(self), offered, published_mib)
     }
 }
 
-/// The longest name that anybody spells. Units: bytes.
+/// The longest spelling that is read. Units: bytes.
 const LONGEST: usize = 80;
 
-/// Such as `40GB+` or `40 GiB+`. Units: GB or GiB, which nobody tells apart.
+/// Such as `40GB+` or `40 GiB+`. Units: GB or GiB, which people do not distinguish.
 fn least_memory(name: &str) -> Option<u32> {
     let name = name.trim().to_ascii_lowercase();
     let sized = name.strip_suffix('+')?.trim_end();
@@ -106,7 +106,7 @@ fn fit(wanted: &[GpuWanted], offered: &GpuIdentity, published_mib: Option<u64>) 
     if wanted.iter().any(of_family) {
         return GpuFit::Yes;
     }
-    // A family of one card is left open for another one, which the catalogue does not have.
+    // A family of one card was left open for another card, which the catalogue does not have.
     let is_whole = offered.forms().nth(1).is_some();
     let by_name = |one: &GpuWanted| matches!(one, GpuWanted::Exactly(_));
     let forms = offered.forms_of(published_mib);
@@ -115,7 +115,7 @@ fn fit(wanted: &[GpuWanted], offered: &GpuIdentity, published_mib: Option<u64>) 
         (will_do + usize::from(takes), all + 1)
     });
     match (will_do, all) {
-        // Of what is no GPU of the catalogue nothing is known.
+        // Nothing is known about hardware outside the catalogue.
         (_, 0) => {
             let takes_unnamed =
                 |one: &GpuWanted| matches!(one, GpuWanted::Any | GpuWanted::WithMemory(_));
@@ -142,7 +142,7 @@ impl fmt::Display for GpuWanted {
     }
 }
 
-/// The GPUs of which any will do: on the wire a name, or a list of names.
+/// The GPUs to choose from: on the wire a name, or a list of names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GpusWanted(Vec<GpuWanted>);
 
@@ -150,7 +150,7 @@ impl GpusWanted {
     /// The most names that a list may have.
     pub const MOST: usize = 32;
 
-    /// A list of names; `None` of no name, or of more than [`Self::MOST`].
+    /// A list of names; `None` for no name, or for more than [`Self::MOST`].
     #[must_use]
     pub fn any_of(names: Vec<GpuWanted>) -> Option<Self> {
         (1..=Self::MOST)
@@ -158,7 +158,7 @@ impl GpusWanted {
             .then_some(Self(names))
     }
 
-    /// As [`GpuWanted::fit`]: a form that is open will do where each that it may be is in the list.
+    /// As [`GpuWanted::fit`]: an open form matches where the list has each form that it may be.
     #[must_use]
     pub fn fit(&self, offered: &GpuIdentity, published_mib: Option<u64>) -> GpuFit {
         fit(&self.0, offered, published_mib)
@@ -283,7 +283,7 @@ mod tests {
             (r#"["A10","A10G","A100"]"#, "A10G", None, Yes),
             (r#"["A10","A10G","A100"]"#, "A100", None, Yes),
             (r#"["A10","A10G","A100"]"#, "L4", None, No),
-            // Whichever of the two it is, the list has it.
+            // The list has both forms that it may be.
             (r#"["H100-SXM","H100-PCIe"]"#, "H100", Some(80), Yes),
             (r#"["H100-SXM","H100-PCIe"]"#, "H100", None, FormOpen),
             (r#""H100-NVL""#, "H100", Some(80), No),

@@ -186,7 +186,7 @@ fn all_regions_of_the_real_price_lists_are_known() {
     }
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/market");
     let Ok(files) = std::fs::read_dir(&lists) else {
-        // Not a print macro: those of a passing test are kept from the reader.
+        // Not a print macro: the output of a passing test is not shown.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: needs the price lists in {}",

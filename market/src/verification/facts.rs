@@ -1,42 +1,43 @@
-//! What a node's agent observed beyond the conversation: identity, health, links and rates.
+//! The agent's observations beyond the conversation: identity, health, links and rates.
 //!
-//! An observation is a claim of software on the node; rules compare claims from different sources
-//! with each other and with what is published, and trust none alone. Everything a driver may keep
-//! to itself is an `Option`: absent means "not visible", never zero. Rates are integers, so that
-//! the report's canonical form is exact.
+//! An observation is a claim of software on the node. Rules compare claims from different sources with each
+//! other and with published data, and trust none alone. A driver may hide any of them, so each is an
+//! `Option`: absent means "not visible", never zero. Rates are integers, so that the report's canonical form
+//! is exact.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Digest, Step, Word64};
 
-/// All that was observed on a node.
+/// All observations of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeFacts {
     /// The hash of the kernels that measured; floors are kept per kernel.
     pub kernels: Option<Digest>,
-    /// What the system says.
+    /// What the system reports.
     pub host: HostFacts,
-    /// What the driver says of itself.
+    /// What the driver reports about itself.
     pub driver: DriverFacts,
     /// Per GPU of the inventory.
     #[schema(max_items = 64)]
     pub gpus: Vec<GpuFacts>,
-    /// The GPU errors (XID) that were reported while the agent ran; absent where the driver did not
-    /// let it listen to any GPU.
+    /// The GPU errors (XID) that were reported while the agent ran; absent where the driver did not let it
+    /// listen to any GPU.
     #[schema(max_items = 256)]
     pub xids: Option<Vec<XidEvent>>,
-    /// The GPUs of the inventory whose errors could not be heard, where others' could.
+    /// The GPUs of the inventory whose errors the agent could not listen to, though it could listen to
+    /// others'.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub xids_unheard: Vec<u32>,
-    /// Whether errors from before the agent began could be read from the kernel's log.
+    /// Whether the agent could read errors from before its start in the kernel's log.
     pub xid_history_visible: Option<bool>,
-    /// Those that were there, each once, of whichever GPUs the kernel has.
+    /// Those errors, each once, of all GPUs that the kernel has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 256)]
     pub xid_history: Vec<LoggedXid>,
-    /// Those that came into that log while the agent ran, likewise.
+    /// Errors that were added to that log while the agent ran, likewise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 256)]
     pub xids_logged: Vec<LoggedXid>,
@@ -48,10 +49,10 @@ pub struct NodeFacts {
     /// Collective operations over all GPUs.
     #[schema(max_items = 24)]
     pub collectives: Vec<CollectiveRate>,
-    /// What the vendor's own diagnostic said; absent where the node has none.
+    /// The result of the vendor's own diagnostic; absent where the node has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diagnostic: Option<DiagnosticFacts>,
-    /// How fast storage was; absent where nothing was promised, or it could not be measured.
+    /// Storage speed; absent where none was promised, or it could not be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageFacts>,
 }
@@ -70,7 +71,7 @@ pub struct GpuCounts {
     pub device_nodes: Option<u32>,
 }
 
-/// What the system of a node says, read without the driver's libraries.
+/// What a node's system reports, read without the driver's libraries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostFacts {
@@ -87,10 +88,10 @@ pub struct HostFacts {
     /// Libraries that were loaded before the program's own (`LD_PRELOAD`, `LD_AUDIT`, `/etc/ld.so.preload`).
     #[schema(max_items = 64)]
     pub preloaded: Vec<String>,
-    /// Whether the processors say that a hypervisor runs them; absent where they cannot, or it is hidden.
+    /// Whether the processors report that a hypervisor runs them; absent where they cannot, or it is hidden.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<bool>,
-    /// Maker and name of the machine as its firmware says it; absent where that is hidden.
+    /// Maker and name of the machine as its firmware reports it; absent where that is hidden.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 64)]
     pub machine: Option<String>,
@@ -109,7 +110,7 @@ pub struct PortFacts {
     /// The adapter and its port, such as `mlx5_0/1`.
     #[schema(max_length = 64)]
     pub name: String,
-    /// Whether the port is active, and still was at the end.
+    /// Whether the port was active, and still was at the end.
     pub active: bool,
     /// Its rate, Gb/s: the lower one where it changed while the agent ran.
     pub rate_gbps: Option<u32>,
@@ -119,14 +120,14 @@ pub struct PortFacts {
     pub downs_grown: Option<u64>,
 }
 
-/// What the driver says of itself. Its version is in the inventory.
+/// What the driver reports about itself. Its version is in the inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DriverFacts {
-    /// The driver's version as the kernel says it.
+    /// The driver's version as the kernel reports it.
     #[schema(max_length = 64)]
     pub kernel_version: Option<String>,
-    /// The newest CUDA version that it serves: 1000 x major + 10 x minor.
+    /// The newest CUDA version that it supports: 1000 x major + 10 x minor.
     pub cuda_version: Option<u32>,
     /// The libraries of the driver as mapped into the agent.
     #[schema(max_items = 16)]
@@ -147,7 +148,7 @@ pub struct LibraryFacts {
     pub sha256: Option<Digest>,
 }
 
-/// An error that the driver reported of a GPU.
+/// An error that the driver reported for a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct XidEvent {
@@ -166,13 +167,13 @@ pub struct LoggedXid {
     pub bus_id: String,
     /// The number of the error.
     pub xid: u32,
-    /// Of error 154, what the driver says that the GPU needs from now on, in its words: `0x1 (GPU Reset Required)`.
+    /// For error 154: what the GPU needs from now on, in the driver's words: `0x1 (GPU Reset Required)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 64)]
     pub action: Option<String>,
 }
 
-/// What was observed of one GPU.
+/// The observations of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuFacts {
@@ -183,14 +184,14 @@ pub struct GpuFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 24)]
     pub bus_id: Option<String>,
-    /// The serial number of its board, where the driver tells.
+    /// The serial number of its board, if the driver reports it.
     #[schema(max_length = 64)]
     pub serial: Option<String>,
     /// CUDA compute capability, such as `9.0`.
     #[schema(max_length = 16)]
     pub compute_capability: Option<String>,
-    /// Whether the GPU is set up to be cut into slices: not either where the driver has no such set-up for it.
-    /// None where that could not be read.
+    /// Whether the GPU is set up to be cut into slices; false also where the driver has no such mode for it.
+    /// `None` where it could not be read.
     pub mig_enabled: Option<bool>,
     /// Whether error correction is on.
     pub ecc_enabled: Option<bool>,
@@ -202,22 +203,22 @@ pub struct GpuFacts {
     pub host_link: Option<HostLink>,
     /// NVLink connections that are up.
     pub nvlinks_active: Option<u32>,
-    /// Whether the fabric of the node has taken it in.
+    /// Whether the GPU has joined the fabric of the node.
     pub fabric: Option<FabricState>,
     /// Memory that was in use before the agent began, MiB.
     pub used_memory_mib: Option<u32>,
-    /// Processes of others that hold it.
+    /// Processes of others that use it.
     pub foreign_processes: Option<u32>,
     /// Its counters before the first work.
     pub health_before: HealthCounters,
-    /// Its counters after the last.
+    /// Its counters after the last work.
     pub health_after: HealthCounters,
-    /// How long lay between the two readings, ms.
+    /// The time between the two readings, ms.
     pub health_elapsed_ms: Option<u64>,
-    /// What was measured on it alone or with all others at once.
+    /// Rates of this GPU alone, or with all others at once.
     pub rates: GpuRates,
-    /// The different checksums of the 16-bit products that were looked at, of the inputs of the exact
-    /// product: one where all were alike.
+    /// The distinct checksums of the 16-bit products that were checked, with the inputs of the exact product:
+    /// one where all were alike.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub gemm_16bit_sums: Vec<Word64>,
@@ -228,10 +229,10 @@ pub struct GpuFacts {
     /// The checksum of a 16-bit product whose inputs are the same on all GPUs of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gemm_16bit_common_sum: Option<Word64>,
-    /// The same of an 8-bit product.
+    /// The same for an 8-bit product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gemm_fp8_common_sum: Option<Word64>,
-    /// What a sustained load showed.
+    /// The results of a sustained load.
     pub burn: Option<BurnFacts>,
     /// 32-bit words that changed while memory was held under load.
     pub dwell_bad_words: Option<u64>,
@@ -247,19 +248,19 @@ pub struct HostLink {
     pub width: u32,
 }
 
-/// How far a GPU has come in joining the fabric of its node.
+/// How far a GPU has got in joining the fabric of its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FabricState {
     /// The node has no such fabric.
     NotSupported,
-    /// The fabric manager has not begun, or is not there.
+    /// The fabric manager has not started, or does not exist.
     NotStarted,
-    /// It is being taken in.
+    /// The GPU is joining.
     InProgress,
     /// It is part of the fabric.
     Completed,
-    /// It was refused.
+    /// The GPU was refused.
     Failed,
 }
 
@@ -289,7 +290,7 @@ pub struct HealthCounters {
     pub nvlink_errors: Option<u64>,
 }
 
-/// What was measured on one GPU. Units: 1e6 bytes per second, or 1e9 operations per second.
+/// The rates of one GPU. Units: 1e6 bytes per second, or 1e9 operations per second.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuRates {
@@ -316,7 +317,7 @@ pub struct GpuRates {
     pub gemm_fp8_gflops: Vec<u64>,
 }
 
-/// What a sustained load on all GPUs showed of one of them.
+/// The results of a sustained load on all GPUs for one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BurnFacts {
@@ -328,14 +329,14 @@ pub struct BurnFacts {
     pub first_third_gflops: u64,
     /// The mean rate over the last third, 1e9 operations per second.
     pub last_third_gflops: u64,
-    /// Share of the samples in which the hardware slowed the clock; absent where the driver does not tell. Units:
-    /// thousandths.
+    /// Share of the samples in which the hardware slowed the clock; absent where the driver does not report
+    /// it. Units: thousandths.
     pub hw_slowdown_permille: Option<u32>,
-    /// Share of the samples in which heat slowed the clock; absent where the driver does not tell. Units:
-    /// thousandths.
+    /// Share of the samples in which heat slowed the clock; absent where the driver does not report it.
+    /// Units: thousandths.
     pub thermal_permille: Option<u32>,
-    /// Share of the samples in which the power supply slowed the clock; absent where the driver does not tell. Units:
-    /// thousandths.
+    /// Share of the samples in which the power supply slowed the clock; absent where the driver does not
+    /// report it. Units: thousandths.
     pub power_brake_permille: Option<u32>,
     /// The mean power, W.
     pub mean_power_w: Option<u32>,
@@ -345,7 +346,7 @@ pub struct BurnFacts {
     pub slowdown_temperature_c: Option<u32>,
     /// The lowest clock of the multiprocessors, MHz.
     pub lowest_sm_mhz: Option<u32>,
-    /// In how many samples the product, of the same inputs all the while, was another than in the first.
+    /// In how many samples the product, of the same inputs throughout, differed from the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_samples: Option<u32>,
 }
@@ -366,20 +367,20 @@ pub struct PairRate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveRate {
-    /// What was done: an all-reduce where it does not say.
+    /// The operation: an all-reduce by default.
     #[serde(default, skip_serializing_if = "CollectiveOperation::is_all_reduce")]
     pub operation: CollectiveOperation,
-    /// Who did it and how; figures of different ways are never compared.
+    /// The implementation and its algorithm; figures of different ones are never compared.
     pub algorithm: CollectiveAlgorithm,
-    /// The payload of one GPU, bytes: of what is gathered or scattered, the parts of all GPUs together.
+    /// The payload of one GPU, bytes; of a gather or scatter, the parts of all GPUs together.
     pub payload_bytes: u64,
     /// The bus rate, [`CollectiveOperation::bus_bytes`] of the payload / time, 1e6 bytes per second.
     pub bus_mb_per_s: u64,
-    /// Elements of the result that were not what they must be: at least so many.
+    /// Elements of the result that were wrong: at least this many.
     pub wrong_elements: u64,
 }
 
-/// What all GPUs of a node do together.
+/// A collective operation of all GPUs of a node.
 #[derive(
     Debug,
     Clone,
@@ -395,14 +396,14 @@ pub struct CollectiveRate {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveOperation {
-    /// Each ends with the sum of what all brought.
+    /// Each ends with the sum of all inputs.
     #[default]
     AllReduce,
     /// Each ends with its part of that sum.
     ReduceScatter,
     /// Each ends with the parts of all.
     AllGather,
-    /// Each ends with what the first one brought.
+    /// Each ends with the first one's input.
     Broadcast,
     /// The first one ends with the sum.
     Reduce,
@@ -430,7 +431,8 @@ impl CollectiveOperation {
         }
     }
 
-    /// What of so many bytes passes through the slowest link at the least, by which rates are told.
+    /// Of this many payload bytes, the least that passes through the slowest link. Rates are given in these
+    /// bytes.
     ///
     /// Shape: at least one GPU. Source: NVIDIA, nccl-tests, notes on performance: bus bandwidth.
     #[must_use]
@@ -443,30 +445,30 @@ impl CollectiveOperation {
         }
     }
 
-    /// Whether it is the one that is meant where none is named.
+    /// Whether it is the default operation.
     #[must_use]
     pub fn is_all_reduce(&self) -> bool {
         *self == Self::AllReduce
     }
 }
 
-/// How a collective operation was done.
+/// The implementation and algorithm of a collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveAlgorithm {
-    /// NCCL as it chooses itself, which may use the switch's own adders.
+    /// NCCL with its own choice, which may use the switch's own adders.
     NcclDefault,
-    /// NCCL round a ring, which the GPUs' links alone carry.
+    /// NCCL in a ring, which uses only the GPUs' own links.
     NcclRing,
     /// The agent's own ring of copies.
     OwnRing,
 }
 
-/// What storage showed, one block after the other.
+/// The measured speed of storage, one block after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StorageFacts {
-    /// Whether the system's memory was passed by; else it was flushed and emptied in between.
+    /// Whether the page cache was bypassed; else it was flushed and emptied in between.
     pub direct: bool,
     /// How much was written, bytes.
     pub bytes: u64,
@@ -476,16 +478,16 @@ pub struct StorageFacts {
     pub write_mb_per_s: u64,
 }
 
-/// The most tests of a diagnostic that are told.
+/// The most tests of a diagnostic that are reported.
 pub const MOST_DIAGNOSTIC_TESTS: usize = 64;
 
-/// What the vendor's own diagnostic (`dcgmi diag`) said.
+/// The result of the vendor's own diagnostic (`dcgmi diag`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiagnosticFacts {
     /// How it ended.
     pub ended: DiagnosticEnd,
-    /// Why, where it did not end as it should.
+    /// Why it did not end as it should.
     #[schema(max_length = 512)]
     pub why: Option<String>,
     /// Its tests, those that failed first.
@@ -497,11 +499,11 @@ pub struct DiagnosticFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiagnosticEnd {
-    /// It said what it found.
+    /// It reported its findings.
     Done,
-    /// It did not end in its time.
+    /// It did not end within its time.
     TimedOut,
-    /// What it said is none of its answers.
+    /// Its output could not be read.
     Unreadable,
 }
 
@@ -509,14 +511,14 @@ pub enum DiagnosticEnd {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiagnosticTest {
-    /// Its name, as the diagnostic has it.
+    /// Its name in the diagnostic.
     #[schema(max_length = 64)]
     pub name: String,
     /// The worst of its results.
     pub result: DiagnosticResult,
-    /// The GPU that this is about, by the diagnostic's number, where it is one GPU's.
+    /// The GPU that this is about, by the diagnostic's number, if it is about one GPU.
     pub gpu: Option<u32>,
-    /// What it says of that.
+    /// The diagnostic's detail.
     #[schema(max_length = 512)]
     pub detail: Option<String>,
 }
@@ -529,34 +531,34 @@ pub struct DiagnosticTest {
 pub enum DiagnosticResult {
     /// Something is wrong.
     Failed,
-    /// Something is to be watched.
+    /// Something needs watching.
     Warned,
-    /// It was done and found nothing.
+    /// It ran and found nothing.
     Passed,
-    /// It was not done.
+    /// It did not run.
     Skipped,
 }
 
-/// What kept an agent from going on.
+/// What kept an agent from continuing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
-    /// The GPU's number in the inventory, where it is one GPU's.
+    /// The GPU's number in the inventory, if it is about one GPU.
     pub gpu: Option<u32>,
-    /// The step that was worked on.
+    /// The step that was in progress.
     pub step: Step,
-    /// What it was.
+    /// Its kind.
     pub kind: TroubleKind,
     /// The driver's words.
     #[schema(max_length = 512)]
     pub detail: String,
 }
 
-/// What kept an agent from going on, as a rule can judge it.
+/// What kept an agent from continuing, in a form that a rule can judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TroubleKind {
-    /// The GPU fell off the bus or does not answer.
+    /// The GPU dropped off the bus or does not answer.
     GpuLost,
     /// The GPU is no longer among those that the agent may use.
     GpuWithdrawn,
@@ -566,9 +568,9 @@ pub enum TroubleKind {
     TimedOut,
     /// CUDA error 214: an error of its memory could not be corrected.
     EccUncorrectable,
-    /// Memory that should be free could not be had.
+    /// Memory that should be free could not be allocated.
     OutOfMemory,
-    /// What was written or added up is not what it must be.
+    /// A result that was written or added up is wrong.
     WrongResult,
     /// Another error of the driver.
     Driver,

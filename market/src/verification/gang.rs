@@ -1,10 +1,10 @@
-//! The nodes of a gang together: what travels while the network between them is measured.
+//! The nodes of a gang together: the messages while the network between them is measured.
 //!
-//! A node that passed alone calls `POST /v1/verifications/{id}/gang` again and again: it says where
-//! it listens and what it measured, and is told what to do next. The broker leads all nodes through
-//! the same rounds: every pair once, each node in one pair at a time, then one sum over all of them,
-//! and where every node has the same NCCL more by that, of pairs and of all. Nodes are numbered through
-//! the whole gang, from 0.
+//! A node that passed alone calls `POST /v1/verifications/{id}/gang` repeatedly. It reports its addresses and
+//! its measurements, and the broker answers with the next step. The broker leads all nodes through the same
+//! rounds: every pair once, each node in one pair at a time, then one sum over all of them. Where every node
+//! has the same NCCL, more rounds use it, for pairs and for all. Nodes are numbered through the whole gang,
+//! from 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,15 +18,15 @@ pub const MOST_CONNECTIONS: u32 = 16;
 
 /// The line that an agent writes to its standard error when it begins to wait for nodes of other orders.
 pub const GATHERS: &str = "this node passed; it waits for nodes of its gang's other orders";
-/// The line that it writes when it waits for them no more.
+/// The line that it writes when it no longer waits for them.
 pub const GOES_ON: &str = "all nodes of the gang have come";
 
-/// As many connections as there were before an order said how many.
+/// The default for orders from before this field: one connection.
 const fn one_connection() -> u32 {
     1
 }
 
-/// One way of a node to the others: an adapter of the fabric, or the host's usual address.
+/// One path of a node to the others: an adapter of the fabric, or the host's usual address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rail {
@@ -38,25 +38,25 @@ pub struct Rail {
     pub address: String,
 }
 
-/// Agent to broker: who calls, where it listens, and what the round before showed.
+/// Agent to broker: the node, its addresses, and its results of the round before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GangCall {
-    /// Who speaks: the key that was committed to in step 1.
+    /// The agent that calls: the key that it committed in step 1.
     pub agent_key: AgentKey,
     /// Where it listens, in the order of its adapters.
     #[schema(min_items = 1, max_items = 16)]
     pub rails: Vec<Rail>,
-    /// What it brings to a sum by NCCL; nothing where it has none, and from agents that know of none. What
-    /// the first call says holds.
+    /// What it contributes to a sum by NCCL; absent where it has no NCCL, and from older agents. The first
+    /// call sets it for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nccl: Option<NcclPart>,
-    /// What a round showed, once it is over.
+    /// The results of a round, once it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<RoundDone>,
 }
 
-/// What a node brings to a sum by NCCL.
+/// What a node contributes to a sum by NCCL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NcclPart {
@@ -68,24 +68,24 @@ pub struct NcclPart {
     pub gpus: u32,
 }
 
-/// What a round showed one node.
+/// One node's results of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RoundDone {
     /// The round.
     #[schema(minimum = 0, maximum = 1_000)]
     pub round: u32,
-    /// What it showed.
+    /// Its results.
     pub shown: Shown,
 }
 
-/// What a round showed.
+/// The results of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Shown {
     /// Copies to the other node of the pair and from it. Per rail; 1e6 bytes per second.
     Pair {
-        /// As this node sent, until the other had all of it.
+        /// As this node sent, until the other had received all of it.
         #[schema(max_items = 16)]
         sent_mb_per_s: Vec<u64>,
         /// As this node received.
@@ -97,17 +97,17 @@ pub enum Shown {
         /// How long each repeat took, microseconds.
         #[schema(max_items = 1_000)]
         repeats_us: Vec<u64>,
-        /// Words that were not what they must be, in all repeats.
+        /// Words that were wrong, in all repeats.
         wrong_words: u64,
     },
-    /// By what the GPUs of several nodes find each other. This node waits for them there.
+    /// The id by which the GPUs of several nodes find each other. This node waits for them there.
     NcclId {
-        /// It.
+        /// The id.
         id: NcclId,
     },
     /// The sum over the GPUs of several nodes by NCCL.
     NcclSum {
-        /// How it was done.
+        /// The algorithm.
         algorithm: CollectiveAlgorithm,
         /// How many GPUs of this node took part.
         #[schema(minimum = 1, maximum = 64)]
@@ -115,7 +115,7 @@ pub enum Shown {
         /// How long each repeat took, microseconds.
         #[schema(max_items = 1_000)]
         repeats_us: Vec<u64>,
-        /// Words that were not what they must be, in all repeats: at least so many.
+        /// Words that were wrong, in all repeats: at least this many.
         wrong_words: u64,
     },
     /// The round could not be done.
@@ -135,8 +135,7 @@ pub enum GangAnswer {
         /// After so long, ms.
         after_ms: u64,
     },
-    /// Nodes that are orders of their own have not proved themselves yet: call again, however long that
-    /// takes.
+    /// Nodes that are orders of their own have not been verified yet: call again, however long that takes.
     Gather {
         /// After so long, ms.
         after_ms: u64,
@@ -148,7 +147,7 @@ pub enum GangAnswer {
     },
     /// It is over.
     Over {
-        /// What the broker made of the gang.
+        /// The broker's verdict on the gang.
         verdict: Verdict,
     },
 }
@@ -160,8 +159,8 @@ pub struct Round {
     /// Its number.
     #[schema(minimum = 0, maximum = 1_000)]
     pub number: u32,
-    /// A secret of this round: of its two nodes what their connections begin with, of a sum of all what its
-    /// words follow from.
+    /// A secret of this round. Connections of a pair begin with it; the words of a sum over all nodes are
+    /// derived from it.
     pub secret: Digest,
     /// This node's number.
     #[schema(minimum = 0, maximum = 1_000)]
@@ -169,7 +168,7 @@ pub struct Round {
     /// How long the round may take, ms.
     #[schema(minimum = 1, maximum = 3_600_000)]
     pub within_ms: u64,
-    /// What is measured.
+    /// The measurement.
     pub measure: Measure,
 }
 
@@ -185,7 +184,7 @@ pub struct Sibling {
     pub rails: Vec<Rail>,
 }
 
-/// What is measured in a round.
+/// The measurement of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Measure {
@@ -210,9 +209,9 @@ pub enum Measure {
     Ring {
         /// The next node of the ring.
         next: Sibling,
-        /// What connections to the next node begin with: a secret of these two.
+        /// The secret that connections to the next node begin with; only these two nodes know it.
         to_next: Digest,
-        /// What connections from the node before begin with.
+        /// The secret that connections from the previous node begin with.
         from_before: Digest,
         /// How many nodes there are.
         #[schema(minimum = 2, maximum = 1_000)]
@@ -227,17 +226,17 @@ pub enum Measure {
         #[schema(minimum = 1, maximum = 1_000)]
         repeats: u32,
     },
-    /// What the GPUs of several nodes are to find each other by in NCCL: the first of them makes it.
+    /// The id by which the GPUs of several nodes will find each other in NCCL: the first of them makes it.
     NcclId,
-    /// A sum over the GPUs of several nodes by NCCL, as it chooses itself.
+    /// A sum over the GPUs of several nodes by NCCL, with its own choice of algorithm.
     NcclSum(Box<NcclSum>),
 }
 
-/// A sum over the GPUs of several nodes, all or two of them, by NCCL, as one of them takes part in it.
+/// One node's part in a sum over the GPUs of several nodes, all or two of them, by NCCL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NcclSum {
-    /// By what the GPUs find each other.
+    /// The id by which the GPUs find each other.
     pub id: NcclId,
     /// How many GPUs these nodes have together.
     #[schema(minimum = 2, maximum = 8_192)]
@@ -275,8 +274,8 @@ pub struct GangWork {
     pub ring_repeats: u32,
     /// How long a round may take, ms.
     pub round_ms: u64,
-    /// The payload of each GPU in the sum by NCCL, bytes, at most. A row of before there was one has 0,
-    /// and is not summed so.
+    /// The payload of each GPU in the sum by NCCL, bytes, at most. A row from before this field has 0, and
+    /// runs no such sum.
     #[serde(default)]
     pub nccl_bytes: u64,
     /// How often that sum is done before it is timed.

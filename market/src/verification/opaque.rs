@@ -48,7 +48,7 @@ fn is_lower_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The bytes that so many hex digits are; none where the text is anything else.
+/// The bytes of this many hex digits; `None` for any other text.
 fn bytes_of<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !is_lower_hex(text) {
         return None;
@@ -82,8 +82,8 @@ impl FromStr for Digest {
 
 opaque_text!(Digest, "Digest", "^[0-9a-f]{64}$", 64);
 
-/// What the GPUs of several nodes find each other by in NCCL: 128 bytes that only NCCL reads. Text: 256
-/// lower-case hex digits.
+/// The id by which the GPUs of several nodes find each other in NCCL: 128 bytes that only NCCL reads. Text:
+/// 256 lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NcclId(pub [u8; 128]);
 
@@ -133,8 +133,8 @@ opaque_text!(Word64, "Word64", "^[0-9a-f]{16}$", 16);
 
 /// An agent's ephemeral Ed25519 public key. Text: 43 characters of base64url without padding.
 ///
-/// Only its alphabet and length are checked here; whether it is a point of the curve is found
-/// where signatures are checked.
+/// Only its alphabet and length are checked here. The signature check finds out whether it is a point of the
+/// curve.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AgentKey(String);
 

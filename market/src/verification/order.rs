@@ -42,8 +42,8 @@ impl Level {
     }
 }
 
-/// What memory is filled with in one pass. Every pass is read back and compared, but for `Slow`, of which blocks
-/// are opened.
+/// The contents of memory in one pass. Every pass is read back and compared, except `Slow`, whose blocks are
+/// opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
@@ -51,21 +51,21 @@ pub enum Pattern {
     Address,
     /// The bitwise complement of the pseudo-random fill.
     Complement,
-    /// The pseudo-random fill keyed from what the broker drew; as the last pass its contents are then proved.
+    /// The pseudo-random fill keyed by the broker's seed; in the last pass its contents are then proved.
     Prf,
-    /// As the last pass instead: a fill that takes many times as long, so that what is not held cannot
-    /// be made anew between the key and the answer.
+    /// In the last pass instead: a fill that takes many times as long, so that a node cannot recompute
+    /// missing contents between the key and the answer.
     Slow,
-    /// The pseudo-random fill, whose words are compared and turned one after the other, upwards and then
-    /// downwards: it comes out as it went in.
+    /// The pseudo-random fill, whose words are compared and inverted one after the other, upwards and then
+    /// downwards, which restores them.
     MovingInversion,
-    /// One bit of each 32-bit word, the next one of each word that follows; which it begins with is drawn.
+    /// One bit of each 32-bit word, the next one in each following word; the first one is drawn at random.
     WalkingOne,
     /// The bitwise complement of that.
     WalkingZero,
 }
 
-/// What the node should be, as leased.
+/// The expected node, as leased.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedNode {
@@ -85,18 +85,18 @@ pub struct ExpectedNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1_048_576)]
     pub memory_gib: Option<u32>,
-    /// What kind of machine was sold; absent where no offer stands behind it.
+    /// The kind of machine that was sold; absent where no offer is behind it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenancy: Option<Tenancy>,
     /// The network to its sibling nodes, where the offer says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internode: Option<Internode>,
-    /// How fast its storage is, where that was promised.
+    /// The storage speed that was promised, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StoragePromise>,
 }
 
-/// How fast storage is to be, one block after the other.
+/// The storage speed that was promised, one block after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoragePromise {
@@ -125,14 +125,14 @@ pub struct MemoryWork {
     /// How many blocks the broker opens after the tree is committed.
     #[schema(minimum = 1, maximum = 1_024)]
     pub opened_blocks: u32,
-    /// For how long the passes before the last are gone through, again and again, ms; once where it is 0.
+    /// How long the passes before the last are repeated, ms; 0 means once.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 86_400_000)]
     pub repeated_ms: u64,
 }
 
-/// The exact integer products C = A B of one GPU, with A of n x k and B of k x n: a chain of them, where A
-/// of each follows from the result of the one before.
+/// The exact integer products C = A B of one GPU, with A of n x k and B of k x n. They form a chain: A of
+/// each is derived from the result of the one before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GemmWork {
@@ -157,7 +157,7 @@ pub struct GemmWork {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BandwidthWork {
-    /// How many samples of each rate to take; the best counts, of products the median.
+    /// How many samples of each rate to take; the best counts, for products the median.
     #[schema(minimum = 1, maximum = 1_000)]
     pub samples: u32,
 }
@@ -181,12 +181,12 @@ pub struct StepDeadlines {
     /// Until the report arrives, ms.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub report_ms: u64,
-    /// For all of them together, ms; what the broker itself takes between them is not counted.
+    /// For all of them together, ms; the broker's own time between them does not count.
     #[schema(minimum = 1, maximum = 86_400_000)]
     pub whole_ms: u64,
 }
 
-/// What a node is to do to be verified.
+/// The work of a node in its verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VerificationOrder {
@@ -194,14 +194,14 @@ pub struct VerificationOrder {
     pub level: Level,
     /// Whether the broker runs in simulation mode: only then may a reference device answer.
     pub simulation: bool,
-    /// Whether the node is in use and looked at again: little is asked of it, and nothing is done that
-    /// whoever uses it would notice.
+    /// Whether this is a re-check of a node in use: it is short, and does nothing that the node's users would
+    /// notice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recheck: bool,
     /// The node's number within its lease, from 0.
     #[schema(minimum = 0, maximum = 100_000)]
     pub node_index: u32,
-    /// What the node should be.
+    /// The expected node.
     pub expected: ExpectedNode,
     /// The memory checks.
     pub memory: MemoryWork,

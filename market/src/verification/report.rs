@@ -1,28 +1,28 @@
-//! What the agent says of itself, and what it signs at the end.
+//! The agent's description of itself, and the report that it signs at the end.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Digest, Inventory, NodeFacts, Step, Trouble, Word64};
 use crate::ids::VerificationId;
 
-/// What the agent computes on.
+/// The device that the agent computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
-    /// The CPU reference device, which pretends to be the node of a description file.
+    /// The CPU reference device, which simulates the node of a description file.
     Reference,
     /// GPUs through the CUDA driver.
     Cuda,
 }
 
-/// Which agent speaks.
+/// The agent that calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentBuild {
     /// Its version.
     #[schema(max_length = 64)]
     pub version: String,
-    /// The SHA-256 of its own file, as it says.
+    /// The SHA-256 of its own file, as it reports.
     pub sha256: Digest,
 }
 
@@ -50,7 +50,7 @@ pub struct StepDuration {
     pub elapsed_ms: u64,
 }
 
-/// What the agent signs. Integers only, so that its canonical form is exact.
+/// The report that the agent signs. Integers only, so that its canonical form is exact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentReport {
@@ -60,13 +60,13 @@ pub struct AgentReport {
     pub verification_id: VerificationId,
     /// The nonce of this conversation.
     pub nonce: Digest,
-    /// The hash over all that was said in the steps before, both ways.
+    /// The hash over all messages of the steps before, in both directions.
     pub transcript: Digest,
     /// The agent.
     pub agent: AgentBuild,
-    /// What it computed on.
+    /// The device that it computed on.
     pub device_kind: DeviceKind,
-    /// Whether anything in it was modelled rather than measured.
+    /// Whether anything in it was simulated rather than measured.
     pub simulated: bool,
     /// As in step 1.
     pub host: String,
@@ -76,10 +76,10 @@ pub struct AgentReport {
     pub gpus: Vec<GpuReport>,
     /// Per step before this one.
     pub durations: Vec<StepDuration>,
-    /// What was observed beyond the conversation.
+    /// Observations beyond the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Box<NodeFacts>>,
-    /// What kept the agent from going on; then the report may come before its step.
+    /// What kept the agent from continuing; then the report may come before its step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub troubles: Vec<Trouble>,

@@ -1,4 +1,4 @@
-//! What the vocabulary promises to its readers outside the code.
+//! The promises of the vocabulary to readers outside the code.
 
 #![forbid(unsafe_code)]
 

@@ -47,7 +47,7 @@ fn lease_grid() -> String {
 }
 
 fn reservation_grid() -> String {
-    // One reason stands for all: which one an arrow sets is part of the cell.
+    // One reason is shown for all; the cell names the one that an arrow sets.
     let shown = |state: &ReservationState| {
         state
             .reason()

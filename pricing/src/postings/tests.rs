@@ -27,7 +27,7 @@ fn life(times: (i64, Option<i64>, Option<i64>, i64)) -> LeaseLife {
     }
 }
 
-/// What each account holds after these transactions.
+/// The balance of each account after these transactions.
 fn balances(transactions: &[Transaction]) -> BTreeMap<String, i64> {
     let mut balances = BTreeMap::new();
     for posting in transactions.iter().flat_map(Transaction::postings) {
@@ -54,7 +54,7 @@ fn while_a_commitment_pays_its_provider_is_owed_what_is_left_to_pay() {
     };
     let (node, paid) = (usd("23.92").units(), usd("1.00").units());
     assert_eq!(cogs(&uncovered), (2 * node * 2, 2 * node * 3));
-    // An hour before the hand-off and two of three in use are covered; what follows is not.
+    // An hour before the hand-off and two of three in use are covered; the rest is not.
     assert_eq!(cogs(&covered), (2 * (paid + node), 2 * (2 * paid + node)));
 }
 
@@ -104,7 +104,7 @@ fn what_a_lease_that_failed_costs_is_claimed_back_and_owed_all_the_same() {
     assert_eq!(amounts["payable/lambda"], -usd("23.92").units());
     assert_eq!(amounts["cogs/compensation/lambda"], 0);
     assert_eq!(amounts.len(), 3);
-    // What a tenant had is paid for.
+    // Time that a tenant had is paid for.
     let served = book(&failed((0, Some(900), Some(4_500), 4_590)));
     assert!(!balances(&served).contains_key("disputed/lambda"));
     assert_eq!(book(&failed((7, None, None, 7))), []);

@@ -3,7 +3,7 @@
 use super::{CostReport, Dimension};
 use crate::PriceError;
 
-/// The word that stands in a cell where the charges carry no such tag.
+/// The text of a cell where the charges carry no such tag.
 const UNTAGGED: &str = "(untagged)";
 
 /// Writes a report as CSV: a header, a row a group, and a last row `total`.

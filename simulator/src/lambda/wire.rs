@@ -17,7 +17,7 @@ const MAX_TAG_KEY_CHARS: usize = 55;
 const MAX_TAG_VALUE_CHARS: usize = 128;
 const MAX_HOSTNAME_CHARS: usize = 63;
 
-/// An error body. Callers are told to branch on `code` alone; the words are the simulator's.
+/// An error body. The API asks callers to branch on `code` alone; the words are the simulator's.
 pub(super) struct Error {
     status: StatusCode,
     code: &'static str,
@@ -100,7 +100,7 @@ pub(super) fn instance_type(row: &Row) -> Value {
         "name": row.sku,
         "description": format!("{}x {}", row.gpus, row.gpu_label),
         "gpu_description": row.gpu_label,
-        // Whole cents: the market file and every change of a price are held to it.
+        // Whole cents: the market file and every change of a price must have them.
         "price_cents_per_hour": (row.price_usd_hour * Decimal::ONE_HUNDRED).to_u64(),
         "specs": {
             "vcpus": row.vcpus,
@@ -115,7 +115,7 @@ pub(super) fn region(row: &Row) -> Value {
     json!({ "name": row.place, "description": row.place_label })
 }
 
-/// A tag as it is sent and given back.
+/// A tag as it is sent and returned.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Tag {
     key: String,
@@ -136,8 +136,8 @@ impl Tag {
     }
 }
 
-/// What a launch sends. Fields that change nothing here (image, file systems, firewall) are read
-/// past, as unknown fields are.
+/// The body of a launch. Fields that change nothing here (image, file systems, firewall) are ignored, as
+/// unknown fields are.
 #[derive(Debug, Deserialize)]
 pub(super) struct LaunchBody {
     pub(super) region_name: String,
@@ -206,7 +206,7 @@ struct Action {
     reason_code: Option<&'static str>,
 }
 
-/// An instance as it is listed. What the machine does not have yet is absent, not null.
+/// An instance as it is listed. Fields that the machine does not have yet are absent, not null.
 #[derive(Debug, Serialize)]
 pub(super) struct InstanceView {
     id: String,

@@ -1,4 +1,4 @@
-//! The homes of nodes, and the programs that all of them have.
+//! The homes of nodes, and the programs that all nodes have.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use super::Key;
 use crate::hardware::Hardware;
 
-/// The file that says what a node is made of.
+/// The file with a node's hardware description.
 pub(super) const HARDWARE: &str = "simulated-node.json";
 
-/// The `timeout` of a node: it opens no process group of its own, so that what it runs ends with its
-/// machine. A deadline has every process of a node anyway. What it runs is heard also where it was to say
-/// nothing, as far as somebody listens.
+/// The `timeout` of a node. It opens no process group of its own, so that the command ends with its machine;
+/// every process of a node has a deadline anyway. The command's errors are passed on even if it redirects
+/// them, as long as something reads them.
 const TIMEOUT: &str = "#!/bin/sh
 if { true >&3; } 2>/dev/null; then exec 2>&3; fi
 echo \"has $1 seconds\" >&2
@@ -27,7 +27,7 @@ exec \"$@\"
 /// Where the homes of all nodes are.
 pub(super) struct Workspace {
     folder: TempDir,
-    /// Where nodes look for programs.
+    /// The search path of nodes for programs.
     pub(super) search_path: OsString,
 }
 
@@ -55,7 +55,7 @@ impl Workspace {
     }
 }
 
-/// Makes a home; gives it, and the file of the keys that its SSH server lets in.
+/// Creates a home; returns it, and the file of the keys that its SSH server accepts.
 pub(super) fn make_home(home: PathBuf, keys: &[String]) -> io::Result<(PathBuf, PathBuf)> {
     let folder = home.join(".ssh");
     fs::create_dir_all(&folder)?;
@@ -65,7 +65,7 @@ pub(super) fn make_home(home: PathBuf, keys: &[String]) -> io::Result<(PathBuf, 
     Ok((home, file))
 }
 
-/// Says in a home what its node is made of.
+/// Writes a node's hardware description into its home.
 pub(super) fn write_hardware(home: &Path, hardware: &Hardware) -> io::Result<()> {
     let text = serde_json::to_string_pretty(hardware).map_err(io::Error::other)?;
     fs::write(home.join(HARDWARE), text)

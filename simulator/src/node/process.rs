@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use super::home::HARDWARE;
 use super::{Key, Pool, Shared};
 
-/// How much of each stream of a node is kept: its end.
+/// How much of each stream's end is kept for a node.
 const KEPT_OUTPUT_BYTES: usize = 16 * 1024;
 
-/// A process of a node, from its start on.
+/// A process of a node, from its start.
 pub(super) struct Process {
     leader: Pid,
     pub(super) stdin: Option<ChildStdin>,
@@ -29,15 +29,15 @@ pub(super) struct Process {
 
 /// How a process ended.
 pub(super) struct Ended {
-    /// How it said that it did; absent when nobody waited for it any more.
+    /// Its exit status; absent when nobody waited for it any more.
     pub(super) status: Option<io::Result<ExitStatus>>,
     /// Whether it was killed at its deadline.
     pub(super) overran: bool,
 }
 
 impl Process {
-    /// Starts a process and notes its leader under one lock, so that whoever stops the machine
-    /// sees either no process or one it can kill. None when the machine has been stopped meanwhile.
+    /// Starts a process and notes its leader under one lock, so that a stop of the machine sees either no
+    /// process or one that it can kill. None when the machine has been stopped meanwhile.
     pub(super) fn start(
         shared: &Arc<Shared>,
         key: &Key,
@@ -104,8 +104,8 @@ pub(super) fn kill(leader: Pid) {
     let _ = kill_process_group(leader, Signal::KILL);
 }
 
-/// Waits for the leader in a thread of its own: first until it has exited, then, before anyone
-/// has taken its number back, kills what it left in its group, and only then waits for it.
+/// Waits for the leader in a thread of its own. It waits until the leader has exited and kills the rest of
+/// its group before the leader's number can be reused. Only then it reaps the leader.
 fn wait_in_thread(
     shared: &Arc<Shared>,
     key: &Key,
@@ -133,7 +133,7 @@ fn wait_in_thread(
     receiver
 }
 
-/// Reads a stream to its end and keeps the last of it, of which `hears` is told each time that more came.
+/// Reads a stream to its end and keeps its tail; calls `hears` each time that more arrives.
 pub(super) async fn keep_tail(
     stream: Option<impl AsyncRead + Unpin>,
     kept: &Mutex<Vec<u8>>,

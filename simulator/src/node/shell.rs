@@ -1,5 +1,5 @@
-//! Commands that come to a node over SSH, for whoever holds the key that carries the mark of its
-//! order: the order's own start-up script is run just so.
+//! Commands that arrive at a node over SSH with the key that carries the mark of its order. The order's own
+//! start-up script runs in the same way.
 
 use std::ffi::OsStr;
 use std::process::Stdio;
@@ -11,15 +11,15 @@ use tokio::time::timeout;
 use super::process::{Process, keep_tail};
 use super::{Busy, Key, OUTPUT_GRACE, Shared};
 
-/// Commands that run at once, on all nodes together.
+/// The most commands at once, on all nodes together.
 pub(super) const MOST_COMMANDS: usize = 64;
-/// Runs a command with its errors under the number 3 too: what it lets run on in silence says there when it
+/// Runs a command with its errors on descriptor 3 too: a part that runs on in silence writes there when it
 /// waits for nodes of other machines.
 const HEARD: &str = r#"exec 3>&2; exec /bin/sh -c "$1""#;
 /// The exit status of a command that was not run, or did not end by itself.
 const NOT_RUN: u32 = 126;
 
-/// What runs commands on a node.
+/// Runs commands on a node.
 #[derive(Clone)]
 pub(crate) struct Shell {
     shared: Weak<Shared>,
@@ -34,11 +34,10 @@ impl Shell {
         }
     }
 
-    /// Runs a command until it ends, its deadline or its machine's end, with a connection as its
-    /// input and output; gives its exit status. Whoever calls may hang up before it ends.
+    /// Runs a command until it ends, its deadline or its machine's end, with a connection as its input and
+    /// output; returns its exit status. The caller may hang up before it ends.
     ///
-    /// With the status comes the end of the connection that was written to: it hangs up when it is
-    /// dropped.
+    /// With the status it returns the end of the connection that was written to: dropping it hangs up.
     pub(crate) async fn run<C>(&self, command: &str, over: C) -> (u32, Option<WriteHalf<C>>)
     where
         C: AsyncRead + AsyncWrite + Send + 'static,
@@ -62,14 +61,14 @@ impl Shell {
         let stderr = process.stderr.take();
         let listening = tokio::spawn(async move {
             if let Some(mut stdin) = stdin {
-                // It ends when the caller has said all, or the command hears no more.
+                // It ends when the caller has sent everything, or the command reads no more.
                 let _ = copy(&mut heard, &mut stdin).await;
             }
         });
         let speaking = tokio::spawn(async move {
             let speak = async {
                 if let Some(mut stdout) = stdout {
-                    // Nobody may listen any more.
+                    // The caller may be gone.
                     let _ = copy(&mut stdout, &mut said).await;
                 }
             };

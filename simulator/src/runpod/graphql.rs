@@ -1,5 +1,5 @@
-//! The GraphQL of `runpod`, as far as clients of the market need it: one query for prices and
-//! stock, one mutation that bids. Every field may be asked for under any name, as GraphQL has it.
+//! The GraphQL of `runpod`, as far as clients of the market need it: one query for prices and stock, one
+//! mutation that bids. A query may alias every field, as GraphQL allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ use crate::market::{COMMUNITY, Row};
 use crate::world::World;
 use crate::{FaultKind, Provider};
 
-/// What a body asks for.
+/// The request in a body.
 pub(super) enum Asked {
     /// The listing, by the text of the query.
     Listing(String),
     Bid(Box<BidInput>),
-    /// Nothing that is known here, for this reason.
+    /// A request that is not known here, for this reason.
     Nonsense(String),
 }
 
@@ -103,15 +103,15 @@ pub(super) fn listing(call: &Call<'_>, query: &str) -> Reply {
     Reply::ok(body)
 }
 
-/// A field with an input, as it was asked for.
+/// A field with an input, as the query has it.
 struct Field<'a> {
-    /// Under which name it is answered.
+    /// The alias of its answer.
     name: &'a str,
     count: u32,
     secure: bool,
 }
 
-/// Every time that this field is asked for.
+/// Every occurrence of this field in the query.
 fn asked_for<'a>(query: &'a str, field: &str) -> Vec<Field<'a>> {
     let mut found = Vec::new();
     for (at, word) in query.match_indices(field) {
@@ -139,7 +139,7 @@ fn asked_for<'a>(query: &'a str, field: &str) -> Vec<Field<'a>> {
     found
 }
 
-/// Keeps what the query names.
+/// Keeps the fields that the query names.
 fn selected(mut fields: Map<String, Value>, query: &str) -> Map<String, Value> {
     let between = |letter: char| letter.is_whitespace() || matches!(letter, '{' | '}');
     let named: BTreeSet<&str> = query.split(between).collect();
@@ -240,12 +240,12 @@ const fn stock_word(free: u32) -> Option<&'static str> {
     }
 }
 
-/// The least bid for one GPU and hour.
+/// The lowest accepted bid for one GPU and hour.
 fn floor(row: &Row) -> Decimal {
     row.price_usd_hour / Decimal::TWO
 }
 
-/// What a bid asks for. Fields that change nothing here are not looked at.
+/// The input of a bid. Fields that change nothing here are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BidInput {
@@ -277,7 +277,7 @@ impl BidInput {
         format!("{}x {}", self.gpu_count, self.gpu_type_id)
     }
 
-    /// Where the pod may be, and everything else about it.
+    /// The places where the pod may be, and the rest of its order.
     pub(super) fn into_order(self, world: &World) -> Result<(Vec<String>, Order), &'static str> {
         let sku = self.sku();
         let bid = Decimal::from_str_exact(&self.bid_per_gpu.to_string());

@@ -12,7 +12,7 @@ use crate::exchange::Reply;
 use crate::machine::{Order, Phase, Record};
 use crate::market::COMMUNITY;
 
-/// Whose machines a pod runs on.
+/// The owner of the machines that a pod runs on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Cloud {
@@ -21,7 +21,7 @@ pub(super) enum Cloud {
     Community,
 }
 
-/// What a pod is made of. Unknown fields are refused, as the specification has it.
+/// The body of a new pod. Unknown fields are refused, as the specification requires.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct PodBody {
@@ -62,7 +62,7 @@ const fn one() -> u32 {
 }
 
 impl PodBody {
-    /// Reads the body, or says in the service's own form what is wrong with it.
+    /// Reads the body, or returns its fault in the service's own form.
     pub(super) fn parse(body: &[u8]) -> Result<Self, Reply> {
         let body: Self =
             serde_json::from_slice(body).map_err(|error| unprocessable(&error.to_string()))?;
@@ -82,7 +82,7 @@ impl PodBody {
         format!("{}x {}", self.gpu.count, self.gpu.id)
     }
 
-    /// Where the pod may be, and everything else about it.
+    /// The places where the pod may be, and the rest of its order.
     pub(super) fn into_order(self) -> (Vec<String>, Order) {
         let places = match self.cloud {
             Cloud::Secure => self.data_center_ids.clone(),
@@ -123,7 +123,7 @@ pub(super) fn is_variable(name: &str) -> bool {
             .is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// The public keys that the image lets in.
+/// The public keys that the image accepts.
 pub(super) fn authorized_keys(env: &BTreeMap<String, String>) -> Vec<String> {
     let keys = env.get("PUBLIC_KEY").map(String::as_str);
     keys.unwrap_or_default()
@@ -132,10 +132,10 @@ pub(super) fn authorized_keys(env: &BTreeMap<String, String>) -> Vec<String> {
         .collect()
 }
 
-/// What a container does when it starts: its command, with its environment.
+/// The start of a container: its command, with its environment.
 ///
-/// The image's own start, which would run for ever, ends at once, so that a pretend node ends
-/// when its command does.
+/// The image's own start, which would run for ever, ends at once, so that a pretend node ends when its
+/// command does.
 pub(super) fn start_script(args: &str, env: &BTreeMap<String, String>) -> String {
     let quoted = |value: &str| format!("'{}'", value.replace('\'', r"'\''"));
     let exports: String = env
@@ -165,7 +165,7 @@ pub(super) fn pod(record: &Record, now: DateTime<Utc>) -> Value {
         ports.is_some_and(|ports| ports.iter().any(|open| open == port))
     };
     let host = record.hosts.first().filter(|_| up && open("22/tcp"));
-    // Every pod publishes its port 22 under another, on an address of its own.
+    // Every pod publishes its port 22 under another number, on an address of its own.
     let public_port = record.ssh_port;
     let direct = host.map(|host| {
         json!({

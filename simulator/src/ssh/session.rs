@@ -11,21 +11,21 @@ use russh::{Channel, ChannelId, Error};
 
 use super::{Door, Manner};
 
-/// What a node says to whoever asks for a shell.
+/// The answer to a client that asks for a shell.
 const NO_SHELL: &str = "This is a pretend node: it answers `hostname`, `nvidia-smi -L`, `nvidia-smi dmon -c N`, `echo` and `true`.\r\n";
 /// Channels of one connection on which no command runs yet.
 const MOST_CHANNELS: usize = 8;
-/// The most looks at the load that are taken, a second each.
+/// The most readings of the load, a second each.
 const MOST_LOOKS: u32 = 60;
 
 pub(super) struct Session {
     house: Arc<(Door, Manner)>,
     has_shell: bool,
-    /// Where no command runs yet, of whoever has a shell.
+    /// Channels without a command yet, of clients with a shell.
     channels: HashMap<ChannelId, Channel<Msg>>,
 }
 
-/// What a key may do.
+/// The rights of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Right {
     None,
@@ -42,7 +42,7 @@ impl Session {
         }
     }
 
-    /// The file is read each time: who has a shell may take keys out of it.
+    /// The file is read each time: a client with a shell may remove keys from it.
     fn right_of(&self, user: &str, key: &PublicKey) -> Right {
         let door = &self.house.0;
         if user != door.user {
@@ -60,7 +60,7 @@ impl Session {
     }
 }
 
-/// What a key may do, by the lines of the keys that are let in.
+/// The rights of a key, by the lines of the file of accepted keys.
 fn right_in(lines: &str, mark: &str, key: &PublicKey) -> Right {
     let of_key = |line: &&str| {
         let known = PublicKey::from_openssh(line);
@@ -74,7 +74,7 @@ fn right_in(lines: &str, mark: &str, key: &PublicKey) -> Right {
     }
 }
 
-/// What a command of whoever has no shell prints, and its exit status.
+/// The output and exit status of a command of a client without a shell.
 fn answer_to(manner: &Manner, command: &str) -> (String, u32) {
     let words: Vec<&str> = command.split_whitespace().collect();
     match words.as_slice() {
@@ -92,7 +92,7 @@ fn answer_to(manner: &Manner, command: &str) -> (String, u32) {
     }
 }
 
-/// How many looks at the load a command asks for.
+/// How many readings of the load a command asks for.
 fn looks(command: &str) -> u32 {
     let words: Vec<&str> = command.split_whitespace().collect();
     match words.as_slice() {
@@ -101,7 +101,7 @@ fn looks(command: &str) -> u32 {
     }
 }
 
-/// What `nvidia-smi dmon` prints of GPUs that do nothing: so many looks at each.
+/// The output of `nvidia-smi dmon` for idle GPUs: this many readings of each.
 fn idle_load(gpu_list: &str, looks: u32) -> String {
     let gpus = gpu_list.lines().count();
     let row = |gpu| format!("{gpu:>5} {:>5} {:>5}\n", 70, 0);
@@ -109,7 +109,7 @@ fn idle_load(gpu_list: &str, looks: u32) -> String {
     "# gpu   pwr    sm\n# Idx     W     %\n".to_owned() + &rows.collect::<String>()
 }
 
-/// Sends an answer whole and ends the channel.
+/// Sends a complete answer and ends the channel.
 fn finish(
     session: &mut russh::server::Session,
     channel: ChannelId,
@@ -166,7 +166,7 @@ impl Handler for Session {
             session.channel_success(channel)?;
             let (shell, command) = (self.house.0.shell.clone(), command.into_owned());
             let caller = session.handle();
-            // It goes on when the caller hangs up, as it would on a real node.
+            // It continues when the caller hangs up, as it would on a real node.
             tokio::spawn(async move {
                 let (status, _line) = shell.run(&command, opened.into_stream()).await;
                 // The caller may be gone by now.
@@ -177,7 +177,7 @@ impl Handler for Session {
             return Ok(());
         }
         let said = answer_to(&self.house.1, &command);
-        // A look takes a second, as on a real one.
+        // A reading takes a second, as on a real one.
         tokio::time::sleep(Duration::from_secs(looks(&command).into())).await;
         finish(session, channel, said)
     }

@@ -14,7 +14,7 @@ const USUAL_LIMIT: usize = 15;
 const MAX_LIMIT: usize = 100;
 const GPUS_PER_NODE: u32 = 8;
 
-/// Where a page starts and how long it is.
+/// The start of a page and its length.
 #[derive(Debug, Deserialize)]
 pub(super) struct Paging {
     limit: Option<usize>,
@@ -105,7 +105,7 @@ pub(super) fn rental(record: &Record, now: DateTime<Utc>) -> Value {
         .hosts
         .iter()
         .filter(|_| up)
-        // The port is not of the service, whose nodes answer at 22.
+        // The port is not part of the service's format, whose nodes answer at 22.
         .map(|host| {
             json!({
                 "public_ip": host.public_ip,
@@ -133,8 +133,7 @@ pub(super) fn rental(record: &Record, now: DateTime<Utc>) -> Value {
     })
 }
 
-/// What a rental sends. The default network of the service is Ethernet. Of keys only those sent
-/// with it are let in.
+/// The body of a rental. The default network of the service is Ethernet. Only keys sent with it get access.
 #[derive(Debug, Deserialize)]
 pub(super) struct RentalBody {
     pub(super) location_id: String,
@@ -181,7 +180,7 @@ impl StartUp {
 }
 
 impl RentalBody {
-    /// Reads the body, or says in the service's own words what is wrong with it.
+    /// Reads the body, or returns its fault in the service's own words.
     pub(super) fn parse(body: &[u8]) -> Result<Self, Reply> {
         let body: Self =
             serde_json::from_slice(body).map_err(|error| unprocessable("", &error.to_string()))?;

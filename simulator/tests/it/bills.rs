@@ -1,11 +1,11 @@
-//! What is billed, against arithmetic done here in whole numbers of 1e-8 dollars.
+//! The bill, against arithmetic done here in whole numbers of 1e-8 dollars.
 
 use rust_decimal::Decimal;
 use simulator::Provider::{Lambda, Voltagepark};
 
 use crate::stage::{INFINIBAND, LOCATION, Stage, a10, rental};
 
-/// Cents an hour for so many seconds, in 1e-8 dollars, half to even.
+/// Cents per hour for this many seconds, in 1e-8 dollars, half to even.
 fn expected_units(cents_per_hour: i128, seconds: i128) -> i128 {
     let (numerator, denominator) = (cents_per_hour * 1_000_000 * seconds, 3600);
     let (whole, rest) = (numerator / denominator, numerator % denominator);

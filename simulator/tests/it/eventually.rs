@@ -1,15 +1,15 @@
-//! What comes about by real time, in the simulator's own threads and in other processes. No test waits for it
-//! without a bound.
+//! Waits for effects in real time, of the simulator's own threads and of other processes. Every wait has a
+//! bound.
 
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// How long anything may take before a test gives it up: far longer than on a busy machine, so that a test
-/// fails by it only where something never comes.
+/// How long a test waits before it fails: far longer than anything takes on a busy machine, so that a test
+/// fails by it only when the effect never comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Asks in real time until it is so.
+/// Checks in real time until it is so.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let asked = async {
         while !is_so() {
@@ -19,7 +19,7 @@ pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     in_time(what, asked).await;
 }
 
-/// Waits for what comes by itself.
+/// Waits for an effect that comes by itself.
 pub async fn in_time<T>(what: &str, comes: impl Future<Output = T>) -> T {
     let seconds = PATIENCE.as_secs();
     let came = timeout(PATIENCE, comes).await;

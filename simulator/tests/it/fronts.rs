@@ -1,4 +1,4 @@
-//! What stands in front of a provider and answers in its place.
+//! Things in front of a provider that answer in its place.
 
 use reqwest::Method;
 use simulator::Front;

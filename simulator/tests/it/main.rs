@@ -1,4 +1,4 @@
-//! The simulator from outside: HTTP against its loopback ports, with a clock turned by hand.
+//! The simulator from outside: HTTP against its loopback ports, with a manual clock.
 
 #![forbid(unsafe_code)]
 

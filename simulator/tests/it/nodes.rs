@@ -1,4 +1,4 @@
-//! Pretend nodes: what their scripts see, how they end, and what is never run.
+//! Pretend nodes: the environment of their scripts, how they end, and which scripts never run.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::stage::{Stage, a10, body, but, rental};
 
 const SHOW: &str = "#!/bin/sh\ncat \"$SIMULATED_NODE\"\n";
 
-/// All that a description of the form `simulated-node-1` holds: its reader refuses more.
+/// All fields of a description of the form `simulated-node-1`: its reader refuses more.
 const FIELDS: [&str; 16] = [
     "bad_words",
     "driver",
@@ -319,7 +319,7 @@ async fn what_a_script_leaves_behind_ends_with_it() {
     is_ended(output.stdout.trim()).await;
 }
 
-/// Whether a process runs; one that is dead and not yet waited for does not.
+/// Whether a process is running; a dead one that was not waited for is not.
 fn alive(pid: &str) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
@@ -332,7 +332,7 @@ fn alive(pid: &str) -> bool {
         .starts_with('Z')
 }
 
-/// A killed process that nobody here waits for takes a moment to go.
+/// A killed process that nobody here waits for takes a moment to end.
 async fn is_ended(pid: &str) {
     eventually(&format!("the end of {pid}"), || !alive(pid)).await;
 }

@@ -1,4 +1,4 @@
-//! The SSH servers of pretend nodes, tried with the client that tenants use.
+//! The SSH servers of pretend nodes, tested with the client that tenants use.
 
 use std::env;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ const SHOW: &str = "#!/bin/sh\ncat \"$SIMULATED_NODE\"\n";
 struct Pair(TempDir);
 
 impl Pair {
-    /// None, said aloud, where there is no OpenSSH client.
+    /// None, with a message, where there is no OpenSSH client.
     async fn make() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut keygen = Command::new("ssh-keygen");
@@ -38,7 +38,7 @@ impl Pair {
             !required,
             "REQUIRE_SERVICES=1, but there is no OpenSSH client"
         );
-        // Not a print macro: those of a passing test are kept from the reader.
+        // Not a print macro: the output of a passing test is not shown.
         let _ = writeln!(std::io::stderr(), "skipped: needs an OpenSSH client");
         None
     }
@@ -66,7 +66,7 @@ struct Node {
 }
 
 impl Node {
-    /// A machine that knows itself by the address it is reached by.
+    /// A machine that knows the address that it is reached at.
     fn of(stage: &Stage, id: &str, index: usize) -> Self {
         let hardware = hardware(stage, id, index);
         let address = (
@@ -76,7 +76,7 @@ impl Node {
         Self::at(address, &hardware)
     }
 
-    /// What its provider says that a pod is reached by: a container does not know.
+    /// The provider's address of a pod: a container does not know its own.
     async fn of_pod(stage: &Stage, id: &str) -> Self {
         let shown = stage.request(Runpod, Method::GET, &format!("/v2/pods/{id}"));
         let shown = body(shown.send().await.unwrap(), 200).await;
@@ -137,13 +137,13 @@ impl Node {
     }
 }
 
-/// What the node says of itself.
+/// The node's own hardware description.
 fn hardware(stage: &Stage, id: &str, index: usize) -> Value {
     let output = stage.simulator.node_output(id, index).unwrap();
     serde_json::from_str(&output.stdout).unwrap()
 }
 
-/// Two nodes that run, for this key.
+/// Two running nodes, for this key.
 async fn two_nodes(key: &Pair) -> (Stage, String) {
     let stage = Stage::with(|config| config.node_runner = NodeRunner::Run).await;
     let order = but(rental("pair", 2), "ssh_keys", json!([key.public()]));
@@ -174,7 +174,7 @@ async fn a_node_lets_in_the_keys_of_its_order_under_its_user_and_nobody_else() {
         let refused = first.ssh(&key.private(), user, "hostname").await;
         assert_eq!(refused.status.code(), Some(255));
         let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-        // Nothing but keys is offered: no password, no prompt.
+        // Only keys are offered: no password, no prompt.
         assert!(why.contains("Permission denied (publickey)"), "{why}");
     }
     stage.end_rental(&id).await;
@@ -215,7 +215,7 @@ async fn a_machine_drops_off_the_network_and_comes_back_and_may_change_its_host_
     stage.simulator.stop().await;
 }
 
-/// A pod of this name that lets in these keys, and is up.
+/// A running pod with this name that accepts these keys.
 async fn pod(name: &str, keys: &str) -> (Stage, String) {
     let stage = Stage::with(|config| config.node_runner = NodeRunner::Run).await;
     let pod = json!({
@@ -266,7 +266,7 @@ async fn the_key_with_the_mark_of_its_order_has_a_shell_on_a_node_and_no_other_k
     let refused = node.ssh(&tenants.private(), "root", "cd; pwd").await;
     assert_eq!(refused.status.code(), Some(127), "{refused:?}");
 
-    // What runs when its caller has hung up runs on, and ends with its machine.
+    // A command whose caller has hung up continues, and ends with its machine.
     let began = Instant::now();
     let stay = "echo $$; exec >/dev/null 2>&1 </dev/null; timeout 600 sleep 600";
     let process = {

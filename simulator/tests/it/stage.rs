@@ -1,4 +1,4 @@
-//! A simulator on free ports, a clock that moves when told, and a client for both accounts.
+//! A simulator on free ports, a manual clock, and a client for both accounts.
 
 use std::sync::{Arc, Mutex, Once};
 
@@ -15,7 +15,7 @@ pub const INFINIBAND: &str = "h100-sxm5-80gb-infiniband";
 pub const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMmUqWz0Tq8nEtTnHs4bDwdGqM4cHcXcFz1k5Nn2nQ9q test";
 
-/// A clock that stands still until it is turned.
+/// A clock that stands still until the test moves it.
 pub struct TurnedClock(Mutex<DateTime<Utc>>);
 
 impl TurnedClock {
@@ -122,7 +122,7 @@ impl Stage {
         .json(order)
     }
 
-    /// Launches a machine that answers, and gives its id.
+    /// Launches a machine, and returns its id.
     pub async fn launch(&self, order: &Value) -> String {
         let answer = body(self.lambda_launch(order).send().await.unwrap(), 200).await;
         answer["data"]["instance_ids"][0]
@@ -149,7 +149,7 @@ impl Stage {
             .json(order)
     }
 
-    /// Rents nodes, and gives the id of the rental.
+    /// Rents nodes, and returns the id of the rental.
     pub async fn rent(&self, order: &Value) -> String {
         let answer = body(self.voltagepark_rent(order).send().await.unwrap(), 200).await;
         answer["id"].as_str().unwrap().to_owned()
@@ -184,7 +184,7 @@ pub fn a10(name: &str) -> Value {
     })
 }
 
-/// A rental of so many nodes on InfiniBand.
+/// A rental of this many nodes on InfiniBand.
 pub fn rental(name: &str, nodes: u32) -> Value {
     json!({
         "location_id": LOCATION,
@@ -196,7 +196,7 @@ pub fn rental(name: &str, nodes: u32) -> Value {
     })
 }
 
-/// The same order with one field more, or changed.
+/// The same order with one field added or changed.
 pub fn but(mut order: Value, field: &str, value: impl Into<Value>) -> Value {
     order[field] = value.into();
     order

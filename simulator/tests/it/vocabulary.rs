@@ -1,5 +1,5 @@
-//! The words of the market file are words of the broker: a node described in others could not
-//! be verified.
+//! The words of the market file are words of the broker: it could not verify a node that is described in
+//! others.
 
 use market::fabric::Internode;
 use market::gpu::Gpu;

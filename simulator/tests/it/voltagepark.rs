@@ -49,7 +49,7 @@ async fn a_location_has_two_networks_with_prices_as_decimal_strings_per_gpu() {
     assert_eq!(envelope, (&json!(3), &json!(false), &json!(false)));
 }
 
-/// A market of so many locations, each with one free node on Ethernet.
+/// A market of this many locations, each with one free node on Ethernet.
 fn wide_market(locations: u32) -> Market {
     let bundled = Market::bundled();
     let row = bundled

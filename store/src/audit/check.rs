@@ -1,4 +1,4 @@
-//! The hashes of the audit log, and the check that walks all of them.
+//! The hashes of the audit log, and the check of all of them.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::StoreError;
 use crate::entity::audit_entries::{Column, Entity, Model};
 use crate::entity::audit_heads;
 
-/// What stands before the first entry of a chain: 32 bytes of zeros, in hexadecimal.
+/// The hash before the first entry of a chain: 32 bytes of zeros, in hexadecimal.
 pub(super) const NOTHING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Entries read at once.
 const PAGE: u64 = 1_000;
 
-/// What is hashed, in this order: the row as canonical JSON (no spaces, fixed order of fields).
+/// The input of the hash, in this order: the row as canonical JSON (no spaces, fixed order of fields).
 #[derive(Serialize)]
 struct Hashed<'a> {
     version: u8,
@@ -41,7 +41,7 @@ struct Hashed<'a> {
     previous: &'a str,
 }
 
-/// The hash of a row: BLAKE3 over everything in it but the hash itself, in hexadecimal.
+/// The hash of a row: BLAKE3 over everything in it except the hash itself, in hexadecimal.
 pub(super) fn hash(row: &Model) -> String {
     let hashed = Hashed {
         version: 1,
@@ -69,7 +69,7 @@ pub(super) fn hash(row: &Model) -> String {
     blake3::hash(&text).to_hex().to_string()
 }
 
-/// The last entry of a chain. To be noted elsewhere: a chain rewritten as a whole ends otherwise.
+/// The last entry of a chain. Note it elsewhere: a chain that was rewritten as a whole has another end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChainEnd {
     /// The tenant's id, or [`super::SERVICE_CHAIN`].
@@ -80,24 +80,24 @@ pub struct ChainEnd {
     pub hash: String,
 }
 
-/// What is wrong with an entry.
+/// The fault of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChainFault {
-    /// Its contents are not those that its hash was taken over.
+    /// Its contents do not match its hash.
     #[error("its contents are not what was written")]
     Altered,
-    /// It does not follow on the entry before.
+    /// It does not follow the entry before.
     #[error("it does not follow on the entry before")]
     OutOfOrder,
-    /// It is not there.
+    /// It is missing.
     #[error("it is missing")]
     Missing,
-    /// It lies beyond the end of its chain.
+    /// It is beyond the end of its chain.
     #[error("it lies beyond the end of its chain")]
     Beyond,
 }
 
-/// Where a chain breaks first.
+/// The first break of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the audit chain `{chain}` breaks at entry {seq}: {fault}")]
 pub struct ChainBreak {
@@ -105,12 +105,12 @@ pub struct ChainBreak {
     pub chain: String,
     /// The number of the entry.
     pub seq: i64,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: ChainFault,
 }
 
 impl Audit<'_> {
-    /// Walks every chain from its first entry to its end, as of one moment; gives the ends.
+    /// Checks every chain from its first entry to its end, as of one moment; returns the ends.
     ///
     /// Errors: [`StoreError::Database`]. The first break of a chain, when there is one.
     pub async fn check(&self) -> Result<Result<Vec<ChainEnd>, ChainBreak>, StoreError> {

@@ -1,4 +1,4 @@
-//! What is told and done as a cap is spent.
+//! Events and stops as a cap is spent.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::EventType;
@@ -23,27 +23,27 @@ use crate::{StoreError, events, spending};
 const ANNOUNCED: &str = "stop_announced";
 const STOPPED: &str = "stopped";
 
-/// What came of a look at a budget.
+/// The result of a budget's review.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reviewed {
-    /// Events that were told.
+    /// How many events were sent.
     pub told: usize,
-    /// Reservations under it that are to be ended, the oldest first.
+    /// Reservations under it to be ended, the oldest first.
     pub to_stop: Vec<ReservationId>,
 }
 
-/// What is due of a budget.
+/// The actions that are due for a budget.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Due {
     /// Marks to set, each with an event.
     marks: Vec<String>,
-    /// An announced stop is withdrawn: the cap is not spent any more.
+    /// An announced stop is withdrawn: the cap is no longer spent.
     withdrawn: bool,
-    /// What runs is to be ended.
+    /// Running leases are to be ended.
     stop: bool,
 }
 
-/// Settles what is due when `spent` units are charged in a period whose marks these are.
+/// Decides which actions are due when `spent` units are charged in a period with these marks.
 fn due(budget: &Budget, spent: i128, marks: &[Model], now: DateTime<Utc>) -> Due {
     let is_set = |mark: &str| marks.iter().any(|row| row.mark == mark);
     let mut due = Due::default();
@@ -72,9 +72,9 @@ fn due(budget: &Budget, spent: i128, marks: &[Model], now: DateTime<Utc>) -> Due
 }
 
 impl AllBudgets<'_> {
-    /// Looks at a budget: tells of thresholds that are reached, announces the end of what runs
-    /// once the cap of a budget that stops is spent, and says what is to be ended once its grace
-    /// is over. Each event is told once in a period, by whichever replica looks first.
+    /// Reviews a budget. It reports thresholds that are reached. Once the cap of a budget that stops is spent
+    /// it announces the end of running leases, and once the grace period is over it returns the reservations
+    /// to end. The first replica to look sends each event, once in a period.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn review(
@@ -98,7 +98,7 @@ impl AllBudgets<'_> {
         Ok(Reviewed { told, to_stop })
     }
 
-    /// Looks again under the lock of the budget, sets the marks and tells of them.
+    /// Checks again under the lock of the budget, sets the marks and sends their events.
     async fn carry_out(
         &self,
         id: BudgetId,
@@ -170,7 +170,7 @@ async fn withdraw(tx: &DatabaseTransaction, budget: &Budget, span: Span) -> Resu
     Ok(())
 }
 
-/// Reservations under a budget that nobody has asked the end of.
+/// Reservations under a budget whose end nobody has requested.
 async fn unended<C: ConnectionTrait>(
     db: &C,
     budget: &Budget,

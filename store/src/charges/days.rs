@@ -1,5 +1,5 @@
-//! Charges by day, as reports want them: summed up by the database, for a machine is charged each few
-//! minutes. What runs over a midnight falls on two days and is read as it is.
+//! Charges by day, for reports. The database sums them, because a machine is charged every few minutes. Use
+//! over a midnight belongs to two days and is read as it is.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use market::demand::DemandKind;
@@ -38,7 +38,7 @@ pub(super) async fn by_day(
     time: (DateTime<Utc>, DateTime<Utc>),
 ) -> Result<Vec<DayCharges>, StoreError> {
     let (first, last) = days_of(store);
-    // A sum of 64-bit integers is of a wider type on PostgreSQL.
+    // The sum of 64-bit integers has a wider type on PostgreSQL.
     let sum = |column: &str| Expr::cust(format!("CAST(SUM({column}) AS BIGINT)"));
     let mut sums = Entity::find()
         .select_only()
@@ -104,7 +104,7 @@ pub(super) async fn over_midnight(
         let same_time = Condition::all()
             .add(Column::FromAt.eq(from))
             .add(Column::UsageId.gt(Text(known.usage.id)));
-        // The first bound is what an index is searched by.
+        // The index is searched by the first bound.
         Condition::all()
             .add(Column::FromAt.gte(from))
             .add(Condition::any().add(Column::FromAt.gt(from)).add(same_time))
@@ -126,7 +126,7 @@ fn days_of(store: &Store) -> (SimpleExpr, SimpleExpr) {
     let day = |column: &str| {
         Expr::cust(match store.read.get_database_backend() {
             DbBackend::Postgres => format!("to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD')"),
-            // Moments are kept as text that begins with the day, always in UTC.
+            // Moments are stored as text that begins with the day, always in UTC.
             _ => format!("substr({column}, 1, 10)"),
         })
     };

@@ -1,4 +1,4 @@
-//! PostgreSQL: one pool, after one connection that shows why there would be none.
+//! PostgreSQL: one pool, after one connection that shows why it would fail.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{why, words};
 use crate::StoreError;
 
-/// Connections kept.
+/// The size of the pool.
 const CONNECTIONS: u32 = 16;
-/// How long a server may take for the first connection, and how long it is waited for the next try
-/// while it says that it cannot serve yet.
+/// How long a server may take for the first connection, and how long we keep trying while it reports that it
+/// cannot serve yet.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Errors: [`StoreError::Unusable`], [`StoreError::Unopened`]; neither shows user or password.
 pub(super) async fn open(url: String) -> Result<DatabaseConnection, StoreError> {
     let server = parse(&url)?;
-    // A pool tries again and again, and says in the end that its time is up, not why.
+    // A pool keeps trying, and finally reports that its time is up, not why.
     first(&server).await?;
     let mut options = ConnectOptions::new(url);
     options
@@ -33,11 +33,11 @@ pub(super) async fn open(url: String) -> Result<DatabaseConnection, StoreError> 
     pool.map_err(|error| unopened(&server, &why(error)))
 }
 
-/// Refuses what is no PostgreSQL URL before anyone else does: their words repeat the URL, and with
-/// it the password.
+/// Refuses an invalid PostgreSQL URL before another layer does: its error would repeat the URL, and with it
+/// the password.
 fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    // A password with a bare slash is read as a port and a name, which are shown.
+    // A password with a bare slash is parsed as a port and a name, which errors show.
     let is_whole = |server: &PgConnectOptions| {
         let name = server.get_database();
         !name.is_some_and(|name| name.contains('@'))
@@ -49,13 +49,13 @@ fn parse(url: &str) -> Result<PgConnectOptions, StoreError> {
         .ok_or(StoreError::NoPostgresUrl)
 }
 
-/// Connects once and parts again. A server that is starting, or has no connection left, is waited for.
+/// Connects once and disconnects. It waits for a server that is starting, or has no connection left.
 async fn first(server: &PgConnectOptions) -> Result<(), StoreError> {
     let end = Instant::now() + PATIENCE;
     loop {
         let error = match timeout_at(end, server.connect()).await {
             Ok(Ok(connection)) => {
-                // That it was had was all it was for.
+                // We only needed to know that it works.
                 let _ = connection.close().await;
                 return Ok(());
             }
@@ -79,7 +79,7 @@ fn code(error: &SqlxError) -> Option<String> {
     refusal.code().map(|code| code.into_owned())
 }
 
-/// Whether the server says that it has no connection left (53300), or is about to start or to stop.
+/// Whether the server reports that it has no connection left (53300), or is about to start or to stop.
 fn is_passing(error: &SqlxError) -> bool {
     matches!(
         code(error).as_deref(),
@@ -87,7 +87,7 @@ fn is_passing(error: &SqlxError) -> bool {
     )
 }
 
-/// Why there is no connection. What a server says of users names them, so it is said in other words.
+/// Why there is no connection. The server's own messages about users name them, so we use other words.
 fn refusal(error: &SqlxError, user: &str) -> String {
     let said = words(error);
     match code(error).as_deref() {

@@ -14,10 +14,10 @@ use sea_orm::{ConnectOptions, DatabaseConnection, DbErr, SqlxError};
 use super::why;
 use crate::StoreError;
 
-/// Readers of the file.
+/// How many readers the file has.
 const READERS: u32 = 4;
 
-/// The writer and the readers of a file, which is made when it is absent.
+/// The writer and the readers of a file, which is created when it is absent.
 ///
 /// Errors: [`StoreError::Unopened`].
 pub(super) async fn open(
@@ -25,19 +25,19 @@ pub(super) async fn open(
 ) -> Result<(DatabaseConnection, DatabaseConnection), StoreError> {
     let unopened = |why: String| StoreError::Unopened {
         place: format!("the file {}", path.display()),
-        why: format!("{why}; look at what is there, and whether this user may write it"),
+        why: format!("{why}; check what is there, and whether this user may write it"),
     };
     keep_private(&path).map_err(|error| unopened(error.to_string()))?;
     let refused = |error: DbErr| unopened(why(error));
-    // The writer comes first: it makes the file and sets the journal mode.
+    // The writer comes first: it creates the file and sets the journal mode.
     let write = sea_orm::Database::connect(options(path.clone(), false)).await;
     let write = write.map_err(refused)?;
     let read = sea_orm::Database::connect(options(path.clone(), true)).await;
     Ok((write, read.map_err(refused)?))
 }
 
-/// Sees to it that only its owner reads the database. SQLite gives the files that it makes beside it
-/// the same rights, so they are right before it opens the first.
+/// Makes the database readable to its owner only. SQLite gives the files that it creates beside it the same
+/// permissions, so they are right before it opens the first.
 fn keep_private(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
@@ -46,13 +46,13 @@ fn keep_private(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    // None of them is opened here: to close it again would end the locks that this process may have
-    // on it by another connection.
+    // It opens none of them: closing one again would release the locks that this process may have on it
+    // through another connection.
     for beside in ["", "-wal", "-shm"] {
         let mut file = path.as_os_str().to_owned();
         file.push(beside);
         match tighten(file.as_ref()) {
-            // One that is gone meanwhile needs nothing, and one of another owner is theirs to close.
+            // A file that has disappeared needs nothing, and one of another owner is theirs to protect.
             Err(error)
                 if !matches!(
                     error.kind(),
@@ -67,7 +67,7 @@ fn keep_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes from everybody but its owner what rights they have on a file.
+/// Removes all permissions on a file except its owner's.
 fn tighten(file: &Path) -> io::Result<()> {
     let found = fs::metadata(file)?;
     let mut rights = found.permissions();
@@ -78,7 +78,7 @@ fn tighten(file: &Path) -> io::Result<()> {
     fs::set_permissions(file, rights)
 }
 
-/// One writer, because SQLite has one; readers beside it never wait for it (WAL).
+/// One writer, because SQLite has one; readers never wait for it (WAL).
 fn options(path: PathBuf, reader: bool) -> ConnectOptions {
     let mut options = ConnectOptions::new("sqlite://");
     options
@@ -103,12 +103,12 @@ fn options(path: PathBuf, reader: bool) -> ConnectOptions {
     options
 }
 
-/// A connection on which a transaction is open when it comes back is closed, and another takes its place.
+/// A connection that is returned with an open transaction is closed, and another one replaces it.
 ///
 /// SQLite rolls back by itself when the disk is full, and after some other failures
-/// (<https://www.sqlite.org/lang_transaction.html>, section 3). Our ROLLBACK fails then, and the driver
-/// (sqlx 0.9) goes on counting the transaction as open: the next BEGIN would become a savepoint, and no
-/// commit would reach the file again.
+/// (<https://www.sqlite.org/lang_transaction.html>, section 3). Our ROLLBACK fails then, and the driver (sqlx
+/// 0.9) still counts the transaction as open: the next BEGIN would become a savepoint, and no commit would
+/// reach the file again.
 fn closing_what_is_open(options: PoolOptions<Sqlite>) -> PoolOptions<Sqlite> {
     options.after_release(|connection, _| Box::pin(is_at_rest(connection)))
 }
@@ -116,7 +116,7 @@ fn closing_what_is_open(options: PoolOptions<Sqlite>) -> PoolOptions<Sqlite> {
 /// Whether the driver counts no transaction as open.
 async fn is_at_rest(connection: &mut SqliteConnection) -> Result<bool, SqlxError> {
     if connection.is_in_transaction() {
-        // What was dropped is rolled back before this is answered.
+        // Dropped transactions are rolled back before this is answered.
         connection.ping().await?;
     }
     Ok(!connection.is_in_transaction())

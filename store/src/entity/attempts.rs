@@ -1,4 +1,4 @@
-//! How each order at a provider went.
+//! The result of each order at a provider.
 
 use market::ids::{LeaseId, OfferId, ProviderId};
 use market::lease::LeaseEvent;

@@ -1,5 +1,5 @@
-//! Entries of the audit log. Their columns are plain text, so that a row that somebody altered is
-//! still read, and found by its hash.
+//! Entries of the audit log. Their columns are plain text, so that an altered row is still read, and found by
+//! its hash.
 
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,

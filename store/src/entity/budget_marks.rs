@@ -1,4 +1,4 @@
-//! What was said and done of a budget in a period.
+//! Notices and actions of a budget in a period.
 
 use chrono::NaiveDate;
 use market::ids::BudgetId;

@@ -1,6 +1,6 @@
-//! Column types that carry the market's own types: ids, words, documents and moments.
+//! Column types for the market's own types: ids, words, documents and moments.
 //!
-//! A value that does not read back is the database's fault, never a panic: it ends in
+//! An unreadable value is the database's fault, never a panic: it becomes
 //! [`StoreError::Corrupt`](crate::StoreError::Corrupt).
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Text<T>(pub T);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word<T>(pub T);
 
-/// A JSON document, kept as text.
+/// A JSON document, stored as text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Json<T>(pub T);
 
@@ -48,8 +48,8 @@ where
 
 impl<T: Serialize + DeserializeOwned> Written for Word<T> {
     fn write(&self) -> String {
-        // Only enums whose variants are words are put here; the check of the column refuses the
-        // empty text that anything else would give.
+        // Only enums whose variants are words are used here. Any other value would give an empty text, which
+        // the column's check refuses.
         match serde_json::to_value(&self.0) {
             Ok(serde_json::Value::String(word)) => word,
             _ => String::new(),
@@ -65,8 +65,8 @@ impl<T: Serialize + DeserializeOwned> Written for Word<T> {
 
 impl<T: Serialize + DeserializeOwned> Written for Json<T> {
     fn write(&self) -> String {
-        // The documents kept have string keys and derived implementations, which cannot fail; an
-        // empty text would be refused when it is read.
+        // The stored documents have string keys and derived implementations, which cannot fail; an empty text
+        // would be refused when it is read.
         serde_json::to_string(&self.0).unwrap_or_default()
     }
 
@@ -144,7 +144,7 @@ text_column!(Text, Clone);
 text_column!(Word, Clone);
 text_column!(Json, Clone);
 
-/// A moment in whole microseconds, so that both databases give back what was written.
+/// A moment in whole microseconds, so that both databases return exactly what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(DateTime<Utc>);
 

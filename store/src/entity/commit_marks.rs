@@ -1,4 +1,4 @@
-//! Marks of transactions on PostgreSQL: each stands only if its transaction was committed.
+//! Marks of transactions on PostgreSQL: each exists only if its transaction was committed.
 
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,

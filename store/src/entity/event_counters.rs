@@ -1,4 +1,4 @@
-//! The last number given to an event of each tenant, and the last that was let go.
+//! The number of each tenant's last event, and of the last one that was deleted.
 
 use market::ids::TenantId;
 use sea_orm::entity::prelude::{

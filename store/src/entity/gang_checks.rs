@@ -1,4 +1,4 @@
-//! How far the nodes of a lease are that are measured together.
+//! The progress of nodes of a lease that are measured together.
 
 use market::attestation::Verdict;
 use market::ids::VerificationId;

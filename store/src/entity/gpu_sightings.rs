@@ -1,4 +1,4 @@
-//! Which GPUs were seen in which leases.
+//! The GPUs that were seen in each lease.
 
 use market::attestation::FindingCode;
 use market::ids::{LeaseId, OfferId, ProviderId};

@@ -1,4 +1,4 @@
-//! What a reservation sets aside of each offer before its leases exist.
+//! The nodes that a reservation sets aside of each offer before its leases exist.
 
 use market::ids::{OfferId, ReservationId};
 use sea_orm::entity::prelude::{

@@ -1,4 +1,4 @@
-//! What stays of a look at a node in use that was passed and let go, appended.
+//! The short row that stays of a re-check that passed and was deleted, appended.
 
 use market::attestation::Verdict;
 use market::ids::{AttestationId, LeaseId, TenantId};

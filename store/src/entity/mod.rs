@@ -1,5 +1,5 @@
-//! The tables as sea-orm sees them. Nothing here leaves the crate; the rows that do are in the file
-//! of each noun.
+//! The tables as sea-orm sees them. Nothing here leaves the crate; the public rows are in the file of each
+//! noun.
 
 pub(crate) mod agent_keys;
 pub(crate) mod api_keys;

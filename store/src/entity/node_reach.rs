@@ -1,4 +1,4 @@
-//! Whether nodes in the tenants' hands can be reached.
+//! Reachability of nodes in the tenants' hands.
 
 use market::ids::{LeaseId, TenantId};
 use sea_orm::entity::prelude::{

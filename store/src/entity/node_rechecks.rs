@@ -1,4 +1,4 @@
-//! What came of each look at a node in use.
+//! The result of each re-check of a node in use.
 
 use market::attestation::{FindingCode, Verdict};
 use market::ids::{AttestationId, LeaseId, ReservationId, TenantId};

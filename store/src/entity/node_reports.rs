@@ -1,4 +1,4 @@
-//! What tenants report of nodes that they have in use.
+//! Tenants' reports on nodes that they have in use.
 
 use market::attestation::{FindingCode, Verdict};
 use market::ids::{LeaseId, NodeReportId, PrincipalId, ReservationId, TenantId};

@@ -26,7 +26,7 @@ pub struct Model {
     pub updated_at: Moment,
     /// By the database's own clock.
     pub answered_at: Option<Moment>,
-    /// Of a message that was refused since then, when many came at once.
+    /// Of a message that was refused since then, because too many arrived at once.
     pub refused_digest: Option<Text<Digest>>,
     /// By the database's own clock.
     pub refused_first_at: Option<Moment>,

@@ -1,4 +1,4 @@
-//! What each change of an offer was, appended.
+//! Each change of an offer, appended.
 
 use market::ids::OfferId;
 use market::offer::Offer;

@@ -1,4 +1,4 @@
-//! Offers as last read, the withdrawn ones too.
+//! Offers as last read, including withdrawn ones.
 
 use market::ids::{OfferId, ProviderId};
 use market::offer::{AvailabilityLevel, Offer, Tenancy, Terms};

@@ -1,4 +1,4 @@
-//! What tenants agreed with providers.
+//! Tenants' agreements with providers.
 
 use market::capacity::BookPrice;
 use market::ids::{ProviderAccountId, ProviderId, TenantId};

@@ -1,4 +1,4 @@
-//! Providers, and how far their catalogues are read.
+//! Providers, and the state of their catalogues.
 
 use market::catalog::Skipped;
 use market::ids::ProviderId;

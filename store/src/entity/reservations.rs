@@ -51,10 +51,10 @@ pub struct Model {
     pub last_error: Option<String>,
     pub created_by: Option<Text<PrincipalId>>,
     pub stopped_by: Option<Text<BudgetId>>,
-    /// `None`, as is the next: the row is of a release that did not count it.
+    /// `None`, as is the next: a row of a release that did not count it.
     pub gpus: Option<i64>,
     pub units_per_hour: Option<i64>,
-    /// `None`: the row is of a release that knew `standard` only.
+    /// `None`: a row of a release that had only `standard`.
     pub verification: Option<Word<Level>>,
 }
 

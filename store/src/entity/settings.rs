@@ -1,4 +1,4 @@
-//! What is settled once for the whole database.
+//! Settings of the whole database that are made once.
 
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,

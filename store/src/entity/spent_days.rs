@@ -1,4 +1,4 @@
-//! What was charged on each day, kept beside the charges.
+//! The sum charged on each day, stored beside the charges.
 
 use chrono::NaiveDate;
 use market::ids::{ProjectId, TenantId};

@@ -1,4 +1,4 @@
-//! What was charged on each line of a reservation at each rate, kept beside the charges.
+//! The sum charged on each line of a reservation at each rate, stored beside the charges.
 
 use market::ids::ReservationId;
 use sea_orm::entity::prelude::{

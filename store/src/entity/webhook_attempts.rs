@@ -1,4 +1,4 @@
-//! How each attempt to deliver an event went.
+//! The result of each attempt to deliver an event.
 
 use market::ids::WebhookDeliveryId;
 use sea_orm::entity::prelude::{

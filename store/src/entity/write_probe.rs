@@ -1,4 +1,4 @@
-//! How often it was looked whether the database takes writes: one row.
+//! How often the database was checked for writes: one row.
 
 use sea_orm::entity::prelude::{
     ActiveModelBehavior, DeriveEntityModel, DerivePrimaryKey, DeriveRelation, EntityTrait,

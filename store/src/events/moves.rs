@@ -1,4 +1,4 @@
-//! What the steps of reservations and leases tell.
+//! The events of steps of reservations and leases.
 
 use market::event::EventType;
 use market::reservation::ReservationState;
@@ -11,7 +11,7 @@ use crate::entity::column::{Moment, Text};
 use crate::entity::{leases, reservations};
 use crate::{StoreError, charges};
 
-/// A reservation came into the state that its row says, from `previous`.
+/// A reservation entered the state of its row, from `previous`.
 pub(crate) async fn reservation_moved(
     tx: &DatabaseTransaction,
     row: &reservations::Model,
@@ -26,7 +26,7 @@ pub(crate) async fn reservation_moved(
     Ok(event)
 }
 
-/// Something else was said of a reservation.
+/// Another event of a reservation.
 pub(crate) fn reservation_said(row: &reservations::Model, kind: EventType) -> NewEvent {
     let nodes: u64 = row.lines.0.iter().map(|line| u64::from(line.nodes)).sum();
     NewEvent {
@@ -44,7 +44,7 @@ pub(crate) fn reservation_said(row: &reservations::Model, kind: EventType) -> Ne
     }
 }
 
-/// Leases took steps, which are written already; those that stayed where they were tell nothing.
+/// Leases took steps, which are already written; leases in the same state make no event.
 pub(crate) async fn lease_moves(
     tx: &DatabaseTransaction,
     updates: &[LeaseUpdate],
@@ -78,8 +78,8 @@ pub(crate) async fn lease_moves(
     Ok(moved.iter().filter_map(of_step).collect())
 }
 
-/// Leases that somebody counts on are missing from now on, or are shown again; asked before the change
-/// is written.
+/// Accepted leases that are still needed are missing from now on, or listed again; called before the change is
+/// written.
 pub(crate) async fn lease_sightings(
     tx: &DatabaseTransaction,
     updates: &[LeaseUpdate],

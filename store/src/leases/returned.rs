@@ -1,4 +1,4 @@
-//! Machines that run though their leases are gone: they were given up in their tenants' hands, and came back.
+//! Machines that run though their leases are gone: given up in their tenants' hands, then back again.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::ids::{LeaseId, ProviderId};
@@ -13,21 +13,21 @@ use crate::entity::leases::{Column, Entity};
 use crate::tx::transaction;
 use crate::{StoreError, ledger};
 
-/// What a list of a provider says of the machines that returned there.
+/// A provider's list, as evidence about returned machines.
 #[derive(Debug, Clone, Copy)]
 pub struct ReturnedList<'a> {
-    /// Leases that are gone and whose machines run.
+    /// Gone leases whose machines are running.
     pub shown: &'a [LeaseId],
-    /// A time before the list was asked for.
+    /// A time before the list was requested.
     pub asked_at: DateTime<Utc>,
-    /// Whether it may be cut: by itself it proves nothing of what it lacks.
+    /// Whether it may be incomplete: by itself it does not prove that a machine is missing.
     pub doubtful: bool,
     /// How long lists may lag behind.
     pub lag: TimeDelta,
 }
 
 impl AllLeases<'_> {
-    /// Every lease whose machine runs though the lease is gone, in the order of their making.
+    /// Every gone lease whose machine is running, in the order of their creation.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn returned(&self) -> Result<Vec<Lease>, StoreError> {
@@ -35,9 +35,9 @@ impl AllLeases<'_> {
         find_all(&self.store.read, wanted).await
     }
 
-    /// Notes which of the leases at a provider that are gone have a machine that runs; gives those of which
-    /// that was not known. One that the list lacks counts as gone again after two lists a listing lag apart,
-    /// the last of which is not doubtful.
+    /// Records which of the gone leases at a provider have a running machine; returns those that are new. A
+    /// machine that the list lacks counts as gone again after two lists a listing lag apart, the second of
+    /// which is not doubtful.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn note_returned(
@@ -79,7 +79,7 @@ impl AllLeases<'_> {
         })
     }
 
-    /// Notes that the provider took the word that a machine ends which had returned, and posts what it cost.
+    /// Records that the provider accepted the end of a returned machine, and posts its cost.
     ///
     /// Errors: [`StoreError::Database`];
     /// [`Conflict::LedgerKey`](crate::Conflict::LedgerKey) when another cost was posted for it.
@@ -102,7 +102,7 @@ impl AllLeases<'_> {
     }
 }
 
-/// Since when a lease that is gone has a machine that runs, and since when lists lack that.
+/// Since when a gone lease has a running machine, and since when lists lack that machine.
 async fn mark(
     tx: &DatabaseTransaction,
     lease: LeaseId,

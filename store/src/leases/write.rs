@@ -1,4 +1,4 @@
-//! Saving leases and what becomes known of them, for `work`.
+//! Saves leases and new facts about them, for `work`.
 
 use chrono::{DateTime, Utc};
 use market::ids::ReservationId;
@@ -74,7 +74,7 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// Takes a lease's step, with what became known.
+/// Applies a lease's step, with new facts.
 ///
 /// Errors: [`StoreError::Stale`] when it is no longer in the state that the step starts from.
 pub(crate) async fn update(
@@ -103,7 +103,7 @@ pub(crate) async fn update(
     }
 }
 
-/// The columns that became known.
+/// The columns of the new facts.
 fn facts(facts: &LeaseFacts) -> Result<ActiveModel, StoreError> {
     let mut row = ActiveModel::default();
     let moments = [

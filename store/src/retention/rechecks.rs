@@ -1,5 +1,5 @@
-//! Looks at nodes in use that were passed: nothing ever followed from them. Of each that is let go one short
-//! row stays, which says when it was and how it ended.
+//! Re-checks of nodes in use that passed: they had no consequence. Of each deleted one a short row stays,
+//! with its time and verdict.
 
 use chrono::{DateTime, Utc};
 use market::attestation::Verdict;
@@ -19,8 +19,8 @@ use crate::entity::{
 use crate::tx::transaction;
 
 impl Retention<'_> {
-    /// Lets up to `limit` looks at nodes in use go that were passed before `before`, each with its signed
-    /// document; says how many. The last one at each node stays, and whatever was not passed.
+    /// Deletes up to `limit` re-checks of nodes in use that passed before `before`, each with its signed
+    /// document; returns how many. The last one of each node stays, and so does every one that did not pass.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_rechecks(
@@ -56,7 +56,7 @@ impl Retention<'_> {
                 }
                 .into_active_model()
             });
-            // The database lets nothing else go.
+            // The database refuses to delete anything else.
             let_go_rechecks::Entity::insert_many(stays)
                 .exec_without_returning(tx)
                 .await?;
@@ -70,7 +70,7 @@ impl Retention<'_> {
         })
     }
 
-    /// Forgets up to `limit` keys that nodes in use committed before `before`; says how many.
+    /// Deletes up to `limit` keys that nodes in use committed before `before`; returns how many.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_agent_keys(
@@ -94,8 +94,8 @@ impl Retention<'_> {
         Ok(gone.rows_affected)
     }
 
-    /// Lets up to `limit` verifications of nodes in use go that were over before `before` and of which no
-    /// document, no key and no interruption is kept, with what their nodes said; says how many.
+    /// Deletes up to `limit` verifications of nodes in use that were over before `before` and of which no
+    /// document, no key and no interruption is stored, with their nodes' sessions; returns how many.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn prune_recheck_verifications(
@@ -130,7 +130,7 @@ impl Retention<'_> {
     }
 }
 
-/// Whether a later look at the same node is kept. Ids of results grow in the order in which they are made.
+/// Whether a later re-check of the same node is stored. Ids of results grow in the order of their creation.
 fn was_followed() -> SimpleExpr {
     use node_rechecks::{Column, Entity};
     let later = Alias::new("later");
@@ -145,7 +145,7 @@ fn was_followed() -> SimpleExpr {
     Expr::exists(looks)
 }
 
-/// Whether a document of a verification is kept.
+/// Whether a document of a verification is stored.
 fn has_document() -> SimpleExpr {
     use attestations::{Column, Entity};
     let id = (verifications::Entity, verifications::Column::Id);
@@ -159,7 +159,7 @@ fn has_document() -> SimpleExpr {
     Expr::exists(documents)
 }
 
-/// Whether a key is kept that was committed in a verification.
+/// Whether a key that was committed in a verification is stored.
 fn has_key() -> SimpleExpr {
     use agent_keys::{Column, Entity};
     let id = (verifications::Entity, verifications::Column::Id);
@@ -171,7 +171,7 @@ fn has_key() -> SimpleExpr {
     Expr::exists(keys)
 }
 
-/// Whether a conversation of a verification was interrupted, of which the trace stays.
+/// Whether a conversation of a verification was interrupted; the trace of that stays.
 fn was_interrupted() -> SimpleExpr {
     use interrupted_sessions::{Column, Entity};
     let id = (verifications::Entity, verifications::Column::Id);

@@ -1,5 +1,5 @@
-//! What a tenant was charged, summed up as charges are appended: by project and day for budgets, by
-//! line and rate for what is still to be metered.
+//! Running sums of a tenant's charges, updated as charges are appended: by project and day for budgets, by
+//! line and rate for later metering.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::StoreError;
 use crate::entity::column::Text;
 use crate::entity::{spent_days, spent_rates};
 
-/// What was charged for use that began within `span`, without a look at what is open.
+/// The sum charged for use that began within `span`, without open reservations.
 pub(crate) async fn charged_within<C: ConnectionTrait>(
     db: &C,
     tenant: TenantId,

@@ -1,9 +1,8 @@
-//! The check of what a tenant spends, before more is sold to it.
+//! The check of a tenant's spending, before more is sold to it.
 //!
-//! A hold and an extension take the lock of their tenant before they look and keep it until they
-//! are written, so that of two which each fit and together do not, one is refused. Metering takes
-//! no such lock: reservations and leases are read before the sums, so that what is charged in
-//! between is counted twice rather than not at all.
+//! A hold and an extension take the lock of their tenant before they read and keep it until they are written.
+//! So of two that fit alone but not together, one is refused. Metering takes no such lock: reservations and
+//! leases are read before the sums, so that a charge in between is counted twice rather than not at all.
 
 use std::collections::HashMap;
 
@@ -19,9 +18,9 @@ use crate::entity::column::Text;
 use crate::entity::{leases, reservations, tenants};
 use crate::{Conflict, StoreError, budgets, cancelled, limits};
 
-/// Makes whoever sells to a tenant queue up until the end of the transaction.
+/// Makes sales to a tenant queue up until the end of the transaction.
 ///
-/// The lock lets rows that refer to the tenant be written meanwhile. SQLite has one writer anyhow.
+/// The lock still allows writes of rows that refer to the tenant. SQLite has one writer anyhow.
 pub(crate) async fn lock(tx: &DatabaseTransaction, tenant: TenantId) -> Result<(), StoreError> {
     tenants::Entity::find_by_id(Text(tenant))
         .lock(LockType::NoKeyUpdate)
@@ -31,9 +30,9 @@ pub(crate) async fn lock(tx: &DatabaseTransaction, tenant: TenantId) -> Result<(
         .ok_or(StoreError::NotFound { what: "tenant" })
 }
 
-/// Lets a reservation be held, or refuses it: limits of the tenant and of the project, then every
-/// blocking budget over them. `waiting` are its nodes where it waits to be confirmed: limits on holds
-/// are for those alone.
+/// Allows a reservation to be held, or refuses it: limits of the tenant and of the project, then every
+/// blocking budget over them. `waiting` are its nodes if it waits for confirmation: limits on holds apply to
+/// those alone.
 ///
 /// Errors: [`StoreError::LimitExceeded`], [`StoreError::BudgetExceeded`].
 pub(crate) async fn check_hold(
@@ -59,12 +58,10 @@ pub(crate) async fn check_hold(
     check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
 }
 
-/// Lets a hold be confirmed, or refuses it: its budgets may be smaller or more used than when it was
-/// placed. Other holds are left out of account, for they may lapse; each is looked at when its own
-/// turn comes.
+/// Allows a hold to be confirmed, or refuses it: its budgets may be smaller or more used than when it was
+/// placed. Other holds do not count, because they may lapse; each is checked when it is confirmed itself.
 ///
-/// One that lapsed while it waited here was counted no more by a hold that was placed after that, and
-/// is confirmed no more.
+/// A hold that lapsed while it waited here is refused, because a hold placed since then no longer counted it.
 ///
 /// Errors: [`StoreError::BudgetExceeded`]; [`Conflict::HoldLapsed`] for one that lapsed meanwhile;
 /// [`Conflict::TooManyCancelled`].
@@ -93,7 +90,7 @@ pub(crate) async fn check_confirm(
     check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
 }
 
-/// Refuses to order more for a tenant that cancelled too many orders before their hand-off within a day.
+/// Refuses further orders of a tenant that cancelled too many orders before their hand-off within a day.
 ///
 /// Errors: [`Conflict::TooManyCancelled`].
 async fn check_cancelled(
@@ -120,7 +117,7 @@ async fn check_cancelled(
     .into())
 }
 
-/// Lets a reservation go on for longer, or refuses it.
+/// Allows a reservation to continue for longer, or refuses it.
 ///
 /// Errors: [`StoreError::BudgetExceeded`].
 pub(crate) async fn check_extension(
@@ -136,8 +133,8 @@ pub(crate) async fn check_extension(
         .filter(leases::Column::ReservationId.eq(before.id.clone()))
         .all(tx)
         .await?;
-    // What was charged on its lines matters to the last unit of rounding only, and not at all to
-    // what comes on top.
+    // Earlier charges of its lines matter only to the last unit of rounding, and not at all to the additional
+    // cost.
     let open = |row| open_reservation(row, &leases, &HashMap::new(), now);
     let (old, new) = (open(before)?.lines, open(after)?.lines);
     check_budgets(
@@ -151,7 +148,7 @@ pub(crate) async fn check_extension(
     .await
 }
 
-/// Whether a budget that blocks is over a project: else nothing has to be summed up.
+/// Whether a blocking budget is over a project: else no sums are needed.
 async fn is_capped(
     tx: &DatabaseTransaction,
     tenant: TenantId,
@@ -162,8 +159,8 @@ async fn is_capped(
     Ok(budgets.iter().any(binds))
 }
 
-/// Holds every budget over a project against what `new` lines cost beyond `old` ones, in every period
-/// that they reach into.
+/// Checks every budget over a project against the cost of `new` lines beyond `old` ones, in every period that
+/// they reach into.
 async fn check_budgets(
     tx: &DatabaseTransaction,
     spending: &Spending,

@@ -13,20 +13,20 @@ use crate::StoreError;
 use crate::entity::column::{Text, Word};
 use crate::entity::{attestations, verifications};
 
-/// A signed result to keep.
+/// A signed result to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAttestation {
     /// Its id.
     pub id: AttestationId,
-    /// The result.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Whether anything about it was pretended.
+    /// Whether anything about it was simulated.
     pub simulated: bool,
     /// The countersigned document, a compact JWS.
     pub jws: String,
 }
 
-/// A signed result as kept.
+/// A stored signed result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptAttestation {
     /// Its id.
@@ -39,9 +39,9 @@ pub struct KeptAttestation {
     pub lease_id: LeaseId,
     /// The node's number within its lease.
     pub node_index: u32,
-    /// The result.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Whether anything about it was pretended.
+    /// Whether anything about it was simulated.
     pub simulated: bool,
     /// The countersigned document, a compact JWS.
     pub jws: String,
@@ -82,8 +82,8 @@ impl TenantVerifications<'_> {
         row.map(KeptAttestation::try_from).transpose()
     }
 
-    /// The signed results about a lease that serves the tenant, in the order of its nodes; those of
-    /// re-checks are not among them.
+    /// The signed results about a lease that serves the tenant, in the order of its nodes; without those of
+    /// re-checks.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn attestations_of(
@@ -98,8 +98,7 @@ impl TenantVerifications<'_> {
 }
 
 impl AllVerifications<'_> {
-    /// The signed results about a lease, in the order of its nodes; those of re-checks are not among
-    /// them.
+    /// The signed results about a lease, in the order of its nodes; without those of re-checks.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn attestations_of(
@@ -132,7 +131,7 @@ async fn attestations_where(
     rows.into_iter().map(KeptAttestation::try_from).collect()
 }
 
-/// Keeps a result, within the transaction of the node's last step.
+/// Stores a result, within the transaction of the node's last step.
 pub(super) async fn append(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,

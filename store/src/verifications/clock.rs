@@ -1,7 +1,7 @@
 //! The time between two steps, by the clock of the database: the one clock that all replicas share.
 //!
-//! It is read when an answer is kept, before that answer goes out, so that what it gives is never
-//! less than the node had. It may be set by whoever runs the database, which a node cannot do.
+//! It is read when an answer is stored, before that answer is sent, so the measured time is never less than
+//! the node had. The operator of the database can set it; a node cannot.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::entity::column::{Moment, Text};
 use crate::entity::node_sessions;
 
 impl AllVerifications<'_> {
-    /// How long ago the broker answered a node last, whichever replica it was; `None` where that is
-    /// not known, or where the clock was set back meanwhile.
+    /// How long ago the broker, through any replica, last answered a node; `None` where that is not known, or
+    /// where the clock was set back meanwhile.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn since_answer(
@@ -38,7 +38,7 @@ impl AllVerifications<'_> {
     }
 }
 
-/// What the database's clock shows now, also within a transaction that began earlier.
+/// The database's present time, also within a transaction that began earlier.
 pub(super) async fn database_time(db: &impl ConnectionTrait) -> Result<Moment, StoreError> {
     let backend = db.get_database_backend();
     let sql = match backend {
@@ -59,15 +59,15 @@ pub(super) async fn database_time(db: &impl ConnectionTrait) -> Result<Moment, S
     Ok(now.into())
 }
 
-/// What the database's clock showed so long before a statement began, in SQL, to be kept and to be held against
-/// what was kept so. Within a transaction it goes on.
+/// The database's time this long before a statement began, as an SQL expression, to be stored and compared
+/// with stored times. It advances within a transaction.
 pub(super) fn moment_sql(backend: DbBackend, ago: Duration) -> String {
     let milliseconds = ago.as_millis();
     match backend {
         DbBackend::Postgres => {
             format!("statement_timestamp() - INTERVAL '{milliseconds} milliseconds'")
         }
-        // Text, which has one order with time as long as it is written alike.
+        // Text, which sorts in order of time as long as it has one format.
         _ => {
             let (seconds, rest) = (milliseconds / 1000, milliseconds % 1000);
             format!("strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-{seconds}.{rest:03} seconds')")

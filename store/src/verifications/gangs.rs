@@ -1,8 +1,8 @@
-//! The nodes of a lease, or of all leases of a gang, that are measured together: how far they are, for
-//! whichever replica they ask next. It is kept under the verification of the first.
+//! The nodes of a lease, or of all leases of a gang, that are measured together: their progress, for any
+//! replica that they call next. It is stored under the verification of the first.
 //!
-//! What the state says is the verifier's business. Each step is guarded by the version before, so
-//! that two nodes that answer at once do not overwrite each other.
+//! The state is the verifier's document. Each step is guarded by the version before, so that two simultaneous
+//! answers do not overwrite each other.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::entity::{gang_checks, verifications};
 use crate::tx::transaction;
 use crate::{StoreError, reservations};
 
-/// How far the nodes of a lease are that are measured together.
+/// The progress of nodes of a lease that are measured together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GangCheck {
     /// Counts the steps.
     pub version: i32,
-    /// What is measured now, by its number; its time is limited.
+    /// The number of the present measurement; its time is limited.
     pub stage: u32,
-    /// Everything, in the verifier's own form.
+    /// The whole state, in the verifier's own form.
     pub state: Value,
     /// The result, at the end.
     pub verdict: Option<Verdict>,
@@ -38,11 +38,11 @@ pub struct GangCheck {
 pub struct GangStep {
     /// The version that it follows.
     pub from: i32,
-    /// What is measured now, by its number.
+    /// The number of the present measurement.
     pub stage: u32,
-    /// Everything, in the verifier's own form.
+    /// The whole state, in the verifier's own form.
     pub state: Value,
-    /// The result, when this is the end.
+    /// The result, if this is the end.
     pub verdict: Option<Verdict>,
     /// At the end, the signed results of the nodes.
     pub attestations: Vec<GangResult>,
@@ -73,7 +73,7 @@ impl TryFrom<gang_checks::Model> for GangCheck {
 }
 
 impl AllVerifications<'_> {
-    /// How far the nodes of a verification are that are measured together.
+    /// The progress of nodes of a verification that are measured together.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn gang_check(&self, id: VerificationId) -> Result<Option<GangCheck>, StoreError> {
@@ -83,8 +83,8 @@ impl AllVerifications<'_> {
         row.map(GangCheck::try_from).transpose()
     }
 
-    /// Begins to measure the nodes of a verification together, at version 0 and stage 0; says
-    /// whether nobody had.
+    /// Begins to measure the nodes of a verification together, at version 0 and stage 0; returns whether this
+    /// call was the first.
     ///
     /// Errors: [`StoreError::Stale`] when the verification is over.
     pub async fn begin_gang_check(
@@ -96,8 +96,7 @@ impl AllVerifications<'_> {
         transaction!(self.store, |tx| begin(tx, id, state, now).await)
     }
 
-    /// Saves a step. The last one saves the signed results with it and asks for a look at the
-    /// reservation at once.
+    /// Saves a step. The last one saves the signed results with it and makes the reservation due at once.
     ///
     /// Errors: [`StoreError::Stale`] when another step was faster, there is a result already, or the
     /// verification is over.
@@ -171,7 +170,7 @@ async fn keep(
     use gang_checks::Column;
     let verification = open_verification(tx, id).await?;
     if step.verdict.is_some() {
-        // First, because workers too lock the reservation before its verification.
+        // First, because workers also lock the reservation before its verification.
         reservations::nudge(tx, verification.reservation_id.0, now).await?;
     }
     let stage = i32::try_from(step.stage).map_err(StoreError::corrupt)?;

@@ -1,9 +1,9 @@
-//! Conversations that were cut off: on our side, when no replica answered for longer than a step may
-//! take, or because another agent came for a node that only waited for its siblings.
+//! Conversations that were cut off: on our side, when no replica answered for longer than a step may take, or
+//! because another agent replaced one that only waited for the other nodes.
 //!
-//! Where it was ours, the node begins anew and draws another challenge, and so do all others of its lease,
-//! which began with it. A host that could have itself cut off at will would draw until it finds a challenge
-//! that suits it, so that each new beginning is kept and a node gets only a few.
+//! After an interruption on our side the node starts again and draws another challenge, and so do all others
+//! of its lease, which began with it. A host that could cut itself off at will would draw until it finds a
+//! convenient challenge. So each restart is recorded, and a node gets only a few.
 
 use chrono::{DateTime, Utc};
 use market::ids::VerificationId;
@@ -17,21 +17,21 @@ use crate::entity::column::Text;
 use crate::entity::{interrupted_sessions, node_sessions};
 use crate::{Conflict, StoreError};
 
-/// How often a node may begin anew within one verification, for either reason: enough for a rolling restart
-/// of three replicas.
+/// How often a node may restart within one verification, for either reason: enough for a rolling restart of
+/// three replicas.
 const MOST: usize = 3;
-/// The step after which a node has said nothing yet that binds it, unless it has its result.
+/// The step after which a node has not yet committed to anything, unless it has its result.
 const ENROLLED: i32 = 1;
 
-/// What became of a conversation that cannot be timed any more.
+/// The result of ending a conversation that can no longer be timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interruption {
-    /// It is over, and so are those of the lease's other nodes: all may begin anew.
+    /// It has ended, with those of the lease's other nodes: all may start again.
     Ended,
-    /// It stands elsewhere by now, or there is none.
+    /// It has moved on, or does not exist.
     HasMoved,
-    /// The lease has other nodes, one of which, or this one, has answered step 2 or has its result: it stays,
-    /// for none begins anew alone.
+    /// The lease has other nodes, and one of them, or this one, has answered step 2 or has its result. The
+    /// conversation stays, because no node restarts alone.
     Stays,
 }
 
@@ -40,7 +40,7 @@ pub enum Interruption {
 pub struct CutOff {
     /// The node's number within its lease, from 0.
     pub node_index: u32,
-    /// The agent's key, which is good for nothing any more.
+    /// The agent's key, which is no longer valid.
     pub agent_key: String,
 }
 
@@ -59,8 +59,8 @@ impl AllVerifications<'_> {
         traces.into_iter().map(cut_off).collect()
     }
 
-    /// Whether a conversation of a verification that was held under this key was cut off. One row is read: whoever
-    /// asks need not be a node.
+    /// Whether a conversation with this key was cut off in a verification. It reads one row, because the
+    /// caller need not be a node.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn was_cut_off(
@@ -89,8 +89,8 @@ async fn traces(
     Ok(traces)
 }
 
-/// Ends the agent's conversation that has no result yet and still stands where it was looked at, with those
-/// of its siblings, and keeps a trace of each.
+/// Ends the agent's conversation if it has no result yet and is still at the given step, with those of the
+/// other nodes, and keeps a trace of each.
 pub(super) async fn end(
     tx: &DatabaseTransaction,
     id: VerificationId,
@@ -98,7 +98,7 @@ pub(super) async fn end(
     step: u8,
     now: DateTime<Utc>,
 ) -> Result<Interruption, StoreError> {
-    // Locked, so that none of them goes on meanwhile.
+    // Locked, so that none of them advances meanwhile.
     let sessions = node_sessions::Entity::find()
         .filter(node_sessions::Column::VerificationId.eq(Text(id)))
         .order_by_asc(node_sessions::Column::NodeIndex)
@@ -123,7 +123,7 @@ pub(super) async fn end(
     Ok(Interruption::Ended)
 }
 
-/// Ends a conversation and keeps a trace of it. Under the lock of the caller it does not move.
+/// Ends a conversation and keeps a trace of it. The caller's lock keeps it from advancing.
 pub(super) async fn cut(
     tx: &DatabaseTransaction,
     session: node_sessions::Model,

@@ -1,5 +1,5 @@
-//! Large messages that were not taken because many came at once. Another replica may take one later, so that
-//! they are kept by the clock of the database.
+//! Large messages that were refused because too many arrived at once. Another replica may accept one later,
+//! so their times are by the database's clock.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::StoreError;
 use crate::entity::column::Text;
 use crate::entity::node_sessions;
 
-/// A node whose refusals come faster than this is noted no oftener: whoever has a token may make the broker
-/// refuse. An agent waits longer before it comes again.
+/// The least time between two recorded refusals of a node: any holder of a token can make the broker refuse.
+/// An agent waits longer before it retries.
 const NOTED_EVERY: Duration = Duration::from_millis(500);
 
-/// A message that a node has tried to send since it was answered last. What is kept is gone once its step is
-/// taken, by whatever message.
+/// A message that a node has tried to send since the last answer to it. The record is deleted once any
+/// message completes the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefusedMessage {
-    /// What it comes to. Another one is not what its node had by then.
+    /// Its digest. A different message was not what the node had at that time.
     pub digest: Digest,
-    /// When it was refused first, of a node that kept on. By the clock of the database.
+    /// When it was first refused, if the node kept retrying. By the database's clock.
     pub first_at: DateTime<Utc>,
-    /// When it was refused last.
+    /// When it was last refused.
     pub last_at: DateTime<Utc>,
 }
 
@@ -40,7 +40,7 @@ impl RefusedMessage {
         })
     }
 
-    /// For how long its node has tried by then; `None` where it was not refused within `again_within` before, or
+    /// How long its node has tried by then; `None` where it was not refused within `again_within` before, or
     /// where the clock was set back meanwhile.
     fn tried_for(&self, now: DateTime<Utc>, again_within: Duration) -> Option<Duration> {
         let since = |at: DateTime<Utc>| (now - at).to_std().ok();
@@ -50,9 +50,9 @@ impl RefusedMessage {
 }
 
 impl AllVerifications<'_> {
-    /// Notes that a message of this step, which comes to this, was refused now because many came at once. Where
-    /// the very same was refused before and its node came again `again_within` that long, it counts since then.
-    /// Nothing is noted of a node that is not asked for the step.
+    /// Records that a message of this step, with this digest, was refused now because too many arrived at
+    /// once. If the same message was refused before and its node retried within `again_within` each time, the
+    /// time counts from the first refusal. Nothing is recorded for a node whose next step is another.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn note_refusal(
@@ -86,8 +86,8 @@ impl AllVerifications<'_> {
         Ok(())
     }
 
-    /// For how long a node has tried to send this message, by the clock of the database; `None` where it did
-    /// not come again `again_within` that long, or where the clock was set back meanwhile.
+    /// How long a node has tried to send this message, by the database's clock; `None` where it did not retry
+    /// within `again_within` each time, or where the clock was set back meanwhile.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn tried_for(

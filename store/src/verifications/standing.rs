@@ -1,7 +1,7 @@
-//! How far the nodes of several orders are: counts, verdicts and keys, without what they said and without
-//! their documents. A look at a gang reads these, and as many statements however many orders it has.
+//! The progress of the nodes of several orders: counts, verdicts and keys, without their sessions and
+//! documents. A review of a gang reads these, with the same number of statements for any number of orders.
 //!
-//! Of each order the newest verification counts, which was sent with it; those of nodes in use are none.
+//! Of each order the newest verification counts, which was sent with it; re-checks of nodes in use do not.
 
 use market::attestation::Verdict;
 use market::ids::{AttestationId, LeaseId, VerificationId};
@@ -13,7 +13,7 @@ use crate::StoreError;
 use crate::entity::column::{Text, Word};
 use crate::entity::{attestations, gang_checks, node_sessions, verifications};
 
-/// What the nodes of orders came to, each alone.
+/// The results of the nodes of some orders, each node alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Alone {
     /// Nodes that passed.
@@ -22,7 +22,7 @@ pub struct Alone {
     pub fell: Option<Verdict>,
 }
 
-/// What a signed result says, without the document.
+/// A signed result, without the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// The result.
@@ -40,14 +40,14 @@ pub struct EnrolledAgent {
     pub verification_id: VerificationId,
     /// The node's number within its lease, from 0.
     pub node_index: u32,
-    /// The address that the node said it has.
+    /// The node's own address, as it reported it.
     pub host: String,
     /// The agent's key.
     pub agent_key: String,
 }
 
 impl AllVerifications<'_> {
-    /// What the nodes of these orders came to, each alone.
+    /// The results of the nodes of these orders, each node alone.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn alone(&self, leases: &[LeaseId]) -> Result<Alone, StoreError> {
@@ -92,7 +92,7 @@ impl AllVerifications<'_> {
         Ok(failed.is_some())
     }
 
-    /// What the signed results about the nodes of an order say, in the order of its nodes.
+    /// The signed results about the nodes of an order, without documents, in the order of its nodes.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn outcomes_of(&self, lease: LeaseId) -> Result<Vec<Outcome>, StoreError> {
@@ -117,8 +117,8 @@ impl AllVerifications<'_> {
         rows.into_iter().map(outcome).collect()
     }
 
-    /// What the nodes came to that are measured together under the verification of this order, once they
-    /// have been.
+    /// The result of the nodes that are measured together under the verification of this order, once there is
+    /// one.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn gang_verdict(&self, first: LeaseId) -> Result<Option<Verdict>, StoreError> {
@@ -134,8 +134,8 @@ impl AllVerifications<'_> {
         Ok(verdict.map(|Word(verdict)| verdict))
     }
 
-    /// What the node whose agent has this key came to alone; `None` where it has not come to the end, or
-    /// there is none.
+    /// The result of the node whose agent has this key, measured alone; `None` where it has none yet, or
+    /// there is no such node.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn verdict_of_agent(
@@ -156,7 +156,7 @@ impl AllVerifications<'_> {
         Ok(verdict.map(|Word(verdict)| verdict))
     }
 
-    /// The verifications of these orders that count, of those that were sent.
+    /// The verifications that count for these orders, for those that have one.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn newest_of_each(
@@ -206,7 +206,7 @@ impl AllVerifications<'_> {
         rows.into_iter().map(agent).collect()
     }
 
-    /// The sessions of all nodes of these verifications that have enrolled, with all that was said.
+    /// The sessions of all enrolled nodes of these verifications, with their messages.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn nodes_of(&self, ids: &[VerificationId]) -> Result<Vec<NodeSession>, StoreError> {
@@ -220,7 +220,7 @@ impl AllVerifications<'_> {
     }
 }
 
-/// The ids of the verifications that count of these orders.
+/// The ids of the verifications that count for these orders.
 fn newest(leases: &[LeaseId]) -> SelectStatement {
     use verifications::{Column, Entity};
     // Ids grow in the order in which verifications are opened.

@@ -1,4 +1,4 @@
-//! What a node's enrolment and each of its steps write.
+//! The writes of a node's enrolment and of each of its steps.
 
 use chrono::{DateTime, Utc};
 use market::ids::VerificationId;
@@ -21,7 +21,7 @@ pub(super) async fn enrol(
     node: &NewNodeSession,
     now: DateTime<Utc>,
 ) -> Result<Enrolment, StoreError> {
-    // So that two agents never enrol for one node, and the last two never take each other for missing.
+    // So that two agents never enrol for one node, and the last two never mistake each other for missing.
     let verification = verifications::Entity::find_by_id(Text(id))
         .lock_exclusive()
         .one(tx)
@@ -50,7 +50,7 @@ pub(super) async fn enrol(
         Some(_) => 1,
         None => verification.nodes,
     };
-    // Of this node there is only what its agent said whose place is taken, or at an earlier look.
+    // This node has only the session of the replaced agent, or of an earlier re-check.
     let is_sibling = |one: &node_sessions::Model| one.node_index != node_index;
     let siblings: Vec<_> = enrolled.into_iter().filter(is_sibling).collect();
     let begun_at = match usize::try_from(awaited) == Ok(siblings.len() + 1) {
@@ -88,7 +88,7 @@ pub(super) async fn enrol(
     })
 }
 
-/// Refuses a node that has no place among those that have enrolled.
+/// Refuses a node that has no place among the enrolled ones.
 async fn may_enrol(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,
@@ -113,13 +113,13 @@ async fn may_enrol(
 }
 
 /// Ends the conversation of a node that only waits for the others: its agent died, and another one was
-/// started in its place. Whoever enrols holds the lock of the verification, so that it is not let begin
+/// started. The new agent's enrolment holds the lock of the verification, so that the old one cannot begin
 /// meanwhile.
 ///
-/// Nothing was revealed to it, and the others wait on as before: nothing is gained by it. Nor by a node that
-/// speaks for its neighbour, as each may with the token of the lease: it could enrol for that one before it
-/// comes. The bound that holds ([`interrupted::may_begin_anew`]) is for two agents that run on one node by
-/// mistake, each of which would come back in the place of the other and leave another key for good.
+/// It was shown nothing, and the others wait on as before, so a node gains nothing by this. Neither does a
+/// node that enrols for its neighbour, as any holder of the lease's token could before that one arrives. The
+/// limit ([`interrupted::may_begin_anew`]) is for two agents that run on one node by mistake: each would
+/// replace the other again and leave another key for good.
 async fn take_place_of(
     tx: &DatabaseTransaction,
     waiting: &node_sessions::Model,
@@ -134,7 +134,7 @@ async fn take_place_of(
     interrupted::cut(tx, waiting.clone(), now).await
 }
 
-/// Lets those of these nodes begin that have waited for the last one. Gives their keys.
+/// Lets those of these nodes begin that have waited for the last one. Returns their keys.
 async fn let_begin(
     tx: &DatabaseTransaction,
     id: VerificationId,
@@ -154,8 +154,8 @@ async fn let_begin(
     Ok(keys)
 }
 
-/// Keeps the key that a node commits, where nobody has committed it: two nodes of one key are one to
-/// whoever asks for an answer under it, and one may answer for the other.
+/// Stores a node's committed key, if nobody has committed it. A caller cannot distinguish two nodes with one
+/// key, and one could answer for the other.
 async fn commit_key(
     tx: &DatabaseTransaction,
     verification: &verifications::Model,
@@ -194,7 +194,7 @@ pub(super) async fn advance(
         .ok_or(StoreError::Stale)?;
     let node_index = i32::try_from(node_index).map_err(StoreError::corrupt)?;
     if step.attestation.is_some() {
-        // First, because workers too lock the reservation before its verification.
+        // First, because workers also lock the reservation before its verification.
         reservations::nudge(tx, verification.reservation_id.0, now).await?;
     }
     let verdict = step.attestation.as_ref().map(|result| Word(result.verdict));

@@ -1,8 +1,8 @@
-//! How workers take deliveries on: claim, attempt, record.
+//! How workers deliver: claim, attempt, record.
 //!
-//! A worker claims what is due of one endpoint with a token and an expiry, sends with no transaction
-//! open, and records how it went, guarded by the token. One that dies in between leaves rows that
-//! are claimed again: an event is delivered at least once.
+//! A worker claims the due deliveries of one endpoint with a token and an expiry, sends with no transaction
+//! open, and records the result, guarded by the token. If it dies in between, its rows are claimed again: an
+//! event is delivered at least once.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::{Event, EventType};
@@ -40,29 +40,29 @@ pub struct NewAttempt {
     pub error: Option<String>,
 }
 
-/// What comes after an attempt.
+/// The consequence of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The endpoint took it.
+    /// The endpoint accepted it.
     Delivered,
-    /// It is tried again then.
+    /// It is retried at this time.
     Again(DateTime<Utc>),
-    /// It is tried no more.
+    /// It is not retried.
     GivenUp,
-    /// It is tried no more, and the endpoint wants nothing more.
+    /// It is not retried, and the endpoint wants nothing more.
     Gone,
 }
 
-/// A delivery that a worker has to itself.
+/// A delivery that a worker has claimed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimedDelivery {
     /// Its id.
     pub id: WebhookDeliveryId,
-    /// Where it goes.
+    /// The endpoint.
     pub endpoint: WebhookEndpoint,
-    /// What is sent.
+    /// The event to send.
     pub event: Event,
-    /// How often it was tried since it was last put on its way.
+    /// How often it was tried since it was last queued.
     pub tries: u32,
     token: ClaimToken,
 }
@@ -73,7 +73,7 @@ service_wide!(
     "events on their way to webhook endpoints"
 );
 
-/// What is due and nobody's, of endpoints that are enabled.
+/// Due deliveries that no worker has claimed, to enabled endpoints.
 pub(crate) fn due(now: DateTime<Utc>) -> Condition {
     let enabled = webhook_endpoints::Entity::find()
         .select_only()
@@ -91,7 +91,7 @@ pub(crate) fn due(now: DateTime<Utc>) -> Condition {
 }
 
 impl Deliveries<'_> {
-    /// Up to `limit` endpoints that something is due to, with whose they are, the longest due first.
+    /// Up to `limit` endpoints with due deliveries, with their tenants, the longest due first.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn due_endpoints(
@@ -113,8 +113,7 @@ impl Deliveries<'_> {
         Ok(ids.into_iter().map(|(of, id)| (of.0, id.0)).collect())
     }
 
-    /// Claims up to `limit` deliveries to an endpoint that are due and that nobody has, the longest
-    /// due first.
+    /// Claims up to `limit` due deliveries to an endpoint that no worker has claimed, the longest due first.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn claim(
@@ -147,12 +146,12 @@ impl Deliveries<'_> {
         })
     }
 
-    /// Records an attempt and what comes after it; says whether the endpoint was disabled by it.
+    /// Records an attempt and its consequence; returns whether it disabled the endpoint.
     ///
-    /// An endpoint is disabled when it is gone, and when it has only failed for `patience`; an
-    /// event tells so.
-    /// Errors: [`StoreError::Stale`] when another worker has the delivery meanwhile, or it was put
-    /// on its way again.
+    /// An endpoint is disabled when it is gone, and when it has only failed for `patience`; an event reports
+    /// it.
+    /// Errors: [`StoreError::Stale`] when another worker has claimed the delivery meanwhile, or it was queued
+    /// again.
     pub async fn record(
         &self,
         claimed: &ClaimedDelivery,
@@ -224,7 +223,7 @@ async fn add_attempt(
     Ok(())
 }
 
-/// What an attempt means for its endpoint.
+/// The consequence of an attempt for its endpoint.
 async fn judge(
     tx: &DatabaseTransaction,
     endpoint: &WebhookEndpoint,
@@ -232,7 +231,7 @@ async fn judge(
     patience: TimeDelta,
     now: DateTime<Utc>,
 ) -> Result<bool, StoreError> {
-    // Nothing to write while all is well.
+    // Nothing to write while the endpoint works.
     if outcome == Outcome::Delivered && endpoint.failing_since.is_none() {
         return Ok(false);
     }

@@ -1,5 +1,5 @@
-//! Deliveries as their tenant sees them: one event on its way to one endpoint, with every attempt.
-//! How workers take them on is in `claims`.
+//! Deliveries in the tenant's view: one event on its way to one endpoint, with every attempt. `claims` has
+//! the workers' part.
 
 use std::collections::HashMap;
 
@@ -25,26 +25,26 @@ use crate::room::Room;
 use crate::tx::transaction;
 use crate::{Conflict, StoreError};
 
-/// How many tests of an endpoint may wait when another is sent: all wait for the same receiver.
+/// How many tests of an endpoint may be pending when another is sent: all wait for the same receiver.
 const TESTS: Room = Room {
-    what: "tests of this endpoint that wait",
+    what: "pending tests of this endpoint",
     most: 100,
-    instead: "wait until they were tried, or delete the endpoint",
+    instead: "wait until they have been tried, or delete the endpoint",
 };
 
-/// Where a delivery stands.
+/// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
-    /// It is tried, now or later.
+    /// It will be tried, now or later.
     Pending,
-    /// The endpoint took it.
+    /// The endpoint accepted it.
     Delivered,
-    /// It is tried no more.
+    /// It is not retried.
     Failed,
 }
 
-/// How one attempt went.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     /// Its number, from 1 on.
@@ -61,22 +61,22 @@ pub struct Attempt {
     pub error: Option<String>,
 }
 
-/// A delivery, as its tenant sees it.
+/// A delivery, in the tenant's view.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {
     /// Its id.
     pub id: WebhookDeliveryId,
-    /// Where it goes.
+    /// The endpoint.
     pub endpoint_id: WebhookEndpointId,
-    /// What is sent.
+    /// The event to send.
     pub event: Event,
-    /// Where it stands.
+    /// Its state.
     pub state: DeliveryState,
     /// When it is tried next.
     pub due_at: Option<DateTime<Utc>>,
     /// When the event happened.
     pub created_at: DateTime<Utc>,
-    /// How each attempt went, the first one first.
+    /// The result of each attempt, the first one first.
     pub attempts: Vec<Attempt>,
 }
 
@@ -104,8 +104,8 @@ impl TenantWebhookEndpoints<'_> {
 
     /// Sends an event of the kind `webhook.test` to one endpoint.
     ///
-    /// Errors: [`StoreError::NotFound`]; [`Conflict::EndpointDisabled`]; [`Conflict::NoRoom`] where
-    /// many wait already; [`StoreError::Stale`] when `completion` was taken over.
+    /// Errors: [`StoreError::NotFound`]; [`Conflict::EndpointDisabled`]; [`Conflict::NoRoom`] where too many
+    /// are pending; [`StoreError::Stale`] when `completion` was taken over.
     pub async fn test(
         &self,
         endpoint: WebhookEndpointId,
@@ -147,7 +147,7 @@ impl TenantWebhookEndpoints<'_> {
         })
     }
 
-    /// Puts a delivery on its way again, at once and with all its tries before it.
+    /// Queues a delivery again, due at once, with all its earlier attempts.
     ///
     /// Errors: [`StoreError::NotFound`]; [`Conflict::EndpointDisabled`]; [`StoreError::Stale`] when
     /// `completion` was taken over.
@@ -178,7 +178,7 @@ impl TenantWebhookEndpoints<'_> {
             row.state = Word(DeliveryState::Pending);
             row.tries = 0;
             row.due_at = Some(now.into());
-            // A worker that has it now finds that its result no longer counts.
+            // A worker that has claimed it finds that its result no longer counts.
             row.claim_token = None;
             row.claim_expires_at = None;
             write(tx, row.clone()).await?;
@@ -201,7 +201,7 @@ async fn lock_enabled(
     }
 }
 
-/// Writes back what can change of a locked row.
+/// Writes the mutable columns of a locked row.
 pub(super) async fn write(tx: &DatabaseTransaction, row: Model) -> Result<(), StoreError> {
     use sea_orm::ActiveValue::{Set, Unchanged};
     let changed = crate::entity::webhook_deliveries::ActiveModel {

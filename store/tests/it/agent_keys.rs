@@ -1,4 +1,4 @@
-//! A key that an agent commits is its own: no other node commits it, in whichever verification.
+//! A key that an agent commits is its own: no other node commits it, in any verification.
 
 use market::ids::VerificationId;
 use store::change::Change;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::support::{at, claim};
 use crate::verifications::{Opened, node, opened};
 
-/// Another verification of the same lease, as when its order is sent anew.
+/// Another verification of the same lease, as when its order is sent again.
 async fn another(store: &Store, opened: &Opened) -> VerificationId {
     let id = VerificationId::from_uuid(Uuid::now_v7());
     let held = claim(store, opened.reservation, at(6)).await;
@@ -48,13 +48,13 @@ async fn a_key_that_a_node_of_another_verification_has_committed_is_refused() {
         let relayed = all.enrol(second, &node(0, "one"), at(11)).await;
         assert!(is_refused(&relayed), "{relayed:?}");
         assert_eq!(all.nodes(second).await.expect("reads"), []);
-        // Whose key it is gets the session that it has, and who was refused may come with its own.
+        // The owner of the key gets its present session; the refused node may enrol with a key of its own.
         let again = all.enrol(first, &node(0, "one"), at(12)).await;
         let again = again.expect("its answer was lost");
         assert_eq!((again.fresh, again.node), (false, own.node));
         let honest = all.enrol(second, &node(0, "two"), at(13)).await;
         assert!(honest.expect("enrols").fresh);
-        // Of two at once one has it.
+        // Of two at once one gets it.
         let (here, there) = (node(1, "three"), node(1, "three"));
         let (here, there) = tokio::join!(
             all.enrol(first, &here, at(14)),

@@ -35,7 +35,7 @@ fn entry(tenant: Option<TenantId>, operation: &str, seconds: i64) -> NewAuditEnt
     }
 }
 
-/// Takes the triggers away, as somebody with the database in hand would.
+/// Drops the triggers, as an intruder with access to the database would.
 async fn unprotect(store: &Store) {
     let sqlite = [
         "DROP TRIGGER audit_entries_no_update",
@@ -168,7 +168,7 @@ async fn whatever_is_done_to_the_audit_log_behind_its_back_is_found() {
             execute_raw(store, &swap).await.expect("swapped back");
         }
         assert_eq!(fault(store).await, None);
-        // One is taken out of the middle, then all that follow it too: the end tells.
+        // One is removed from the middle, then all that follow it too: the end of the chain shows it.
         let middle = "DELETE FROM audit_entries WHERE seq = 2";
         execute_raw(store, middle).await.expect(middle);
         assert_eq!(fault(store).await, Some((2, ChainFault::Missing)));

@@ -1,4 +1,4 @@
-//! The nodes of one lease, which begin at one time: when the last of them enrols.
+//! The nodes of one lease begin together: when the last of them enrols.
 
 use market::attestation::Verdict;
 use store::fixture::{count_rows, for_each_database};
@@ -91,7 +91,7 @@ async fn an_interruption_ends_the_conversations_of_all_nodes_of_a_lease() {
     .await;
 }
 
-/// Whether a node was refused because another agent of it was let begin.
+/// Whether a node was refused because another agent of it has begun.
 fn has_begun(enrolled: &Result<Enrolment, StoreError>) -> bool {
     matches!(enrolled, Err(StoreError::Conflict(Conflict::Exists { .. })))
 }
@@ -130,7 +130,7 @@ async fn an_agent_that_comes_as_the_last_node_enrols_takes_a_place_before_all_be
     for_each_database(async |store| {
         let id = opened(store).await.verification;
         let all = store.verifications().across_tenants();
-        // Two rounds are as many as a node may begin anew.
+        // A node may restart in two rounds at most.
         for round in 0..2 {
             let [waits, anew, last] = ["waits", "anew", "last"].map(|key| format!("{key} {round}"));
             let waiting = all.enrol(id, &node(0, &waits), at(10)).await;

@@ -1,4 +1,4 @@
-//! Budgets: what may be committed, what is told, and what the sums are made of.
+//! Budgets: what may be committed, which events are sent, and how the sums are built.
 
 mod life;
 
@@ -28,7 +28,7 @@ use uuid::Uuid;
 use crate::limits::{plenty, second_project};
 use crate::support::{at, claim, hold, new_reservation, quote_at, tenant};
 
-/// What a node costs from [`at`]`(1)` to the end of its day, which is 35199 seconds later.
+/// The cost of a node from [`at`]`(1)` to the end of its day, which is 35199 seconds later.
 const NODE_TO_MIDNIGHT: i64 = 23_387_780_000;
 
 fn terms(period: BudgetPeriod, cap: i64, mode: BudgetMode) -> BudgetTerms {
@@ -58,7 +58,7 @@ fn midnight() -> DateTime<Utc> {
     BudgetPeriod::Day.around(at(0)).end
 }
 
-/// Quotes and holds so many nodes of an offer, for no longer than until `end`.
+/// Quotes and holds this many nodes of an offer, until `end` at the latest.
 async fn hold_until(
     store: &Store,
     whose: (TenantId, ProjectId),
@@ -69,7 +69,7 @@ async fn hold_until(
     hold_within(store, whose, offer, nodes, (now, Some(end))).await
 }
 
-/// Quotes and holds so many nodes of an offer, with or without an end.
+/// Quotes and holds this many nodes of an offer, with or without an end.
 async fn hold_within(
     store: &Store,
     (tenant, project): (TenantId, ProjectId),
@@ -84,7 +84,7 @@ async fn hold_within(
     hold_in(store, (tenant, project), offer, nodes, (now, None), &window).await
 }
 
-/// Quotes and holds so many nodes of an offer in a window, waited for until `given_up`.
+/// Quotes and holds this many nodes of an offer in a window, and gives up at `given_up`.
 async fn hold_in(
     store: &Store,
     (tenant, project): (TenantId, ProjectId),
@@ -187,7 +187,7 @@ async fn a_duration_is_held_against_the_periods_in_which_it_may_be_had() {
     for_each_database(async |store| {
         let offer = plenty(store).await;
         let whose = tenant(store, "acme").await;
-        // One node a day, and one is had for three days.
+        // One node per day, and one is used for three days.
         let node_hour = 2_392_000_000;
         let terms = terms(BudgetPeriod::Day, 24 * node_hour, BudgetMode::BlockNew);
         budget(store, whose.0, None, terms).await;
@@ -228,7 +228,7 @@ async fn a_hold_that_lapsed_while_it_waited_to_be_confirmed_is_not() {
         let stands = hold_until(store, whose, &offer, 1, (at(299), midnight())).await;
         confirm(&lapses).await.expect("both were counted");
         let lapses = stands.expect("held");
-        // It is placed as of a moment at which the other one has lapsed, and does not count it.
+        // The other one has lapsed at the time of this hold, which does not count it.
         let after = (lapses.hold_expires_at, midnight());
         hold_until(store, whose, &offer, 1, after)
             .await
@@ -285,7 +285,7 @@ async fn a_hold_whose_budget_is_used_up_since_is_not_confirmed() {
             let changed = budgets.change(made.id, &terms(from), terms(to), None).await;
             changed.expect("changed");
         };
-        // There is room for either of them, and not for both.
+        // There is room for one of them, but not for both.
         change(NODE_TO_MIDNIGHT - 1, NODE_TO_MIDNIGHT).await;
         confirm(&first).await.expect("the other one may lapse");
         assert!(is_exceeded(&confirm(&second).await));
@@ -329,7 +329,7 @@ async fn a_budget_belongs_to_its_tenant_and_is_changed_as_it_was_read() {
     .await;
 }
 
-/// Confirms a hold and puts it into the tenant's hands, to end at `end`.
+/// Confirms a hold and hands it off to the tenant, to end at `end`.
 async fn hand_off(
     store: &Store,
     held: &Reservation,
@@ -603,7 +603,7 @@ async fn whoever_looks_at_a_spent_budget_each_thing_is_told_once_in_a_period() {
         assert_eq!(events[0].1["charged_usd"], "11.96");
         assert_eq!(events[3].1["stop_at"], serde_json::json!(at(4_201)));
 
-        // A cap that is raised ends the stopping, and the announcement begins anew when it is met.
+        // Raising a cap ends the stopping, and the announcement starts again when it is reached.
         let mut higher = terms.clone();
         higher.cap = Money::usd_units(2_392_000_001);
         let budgets = store.budgets().of(whose.0);
@@ -617,7 +617,7 @@ async fn whoever_looks_at_a_spent_budget_each_thing_is_told_once_in_a_period() {
             "announced anew"
         );
         assert_eq!(review(&raised, at(4_806)).await.1, [waiting.id]);
-        // The next day knows nothing of it.
+        // The next day is not affected.
         assert_eq!(review(&raised, at(86_400)).await, (0, vec![]));
         let all = store.budgets().across_tenants();
         budgets.delete(budget.id, None).await.expect("forgotten");

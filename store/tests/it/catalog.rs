@@ -187,7 +187,7 @@ async fn what_was_on_sale_at_a_generation_comes_out_of_the_history_as_it_was_rea
         let [seller, other] = ["acme", "other"].map(|id| ProviderId::parse(id).expect("an id"));
         let mut then = Vec::new();
         for second in 0..24 {
-            // What is sold changes from reading to reading, so that offers come, go and come again.
+            // The offers change from reading to reading, so that they appear, disappear and come back.
             let of = if second % 3 == 2 { &other } else { &seller };
             store.providers().ensure(of, at(0)).await.expect("there");
             let known = catalog.known_offers(of).await.expect("reads");
@@ -200,7 +200,7 @@ async fn what_was_on_sale_at_a_generation_comes_out_of_the_history_as_it_was_rea
                     Offer {
                         provider: of.clone(),
                         price_per_node_hour: price.expect("a price"),
-                        // One of them says its own date.
+                        // One of them has its own date.
                         observed_at: if n == 3 { at(-second / 5) } else { at(second) },
                         ..offer(
                             &sku,

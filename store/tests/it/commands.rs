@@ -65,7 +65,7 @@ async fn a_wish_during_a_claim_loses_no_result_and_is_taken_up_at_once() {
             taken_up.leases[0].provider_lease_id,
             Some(ProviderLeaseId("i-1".to_owned()))
         );
-        // Taken up, the wish no longer makes it due.
+        // Once a worker takes the wish up, it no longer makes the reservation due.
         let change = Change {
             due_at: Some(at(500)),
             ..Change::default()

@@ -1,4 +1,4 @@
-//! Credits: kept with their postings, for good.
+//! Credits: stored with their postings, for good.
 
 use market::credit::Credit;
 use market::ids::{ApiKeyId, CreditId, TenantId, TransactionId};

@@ -1,4 +1,4 @@
-//! Events: without gaps, in order, and never without the change that they tell.
+//! Events: without gaps, in order, and never without the change that they report.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -50,7 +50,7 @@ async fn every_step_of_a_reservation_and_its_leases_is_told_once_and_in_order() 
             .command(reservation.id, reservation.version, cancel, at(5), None)
             .await
             .expect("noted");
-        // The same wish again is no news.
+        // Repeating the same wish makes no event.
         reservations
             .command(reservation.id, wished.version, cancel, at(6), None)
             .await
@@ -172,7 +172,7 @@ async fn whoever_dies_in_the_middle_leaves_the_change_and_its_event_or_neither()
             .await;
             let finished = ended.is_some();
             drop(placing);
-            // What was dropped is rolled back before the next writer begins.
+            // The dropped change is rolled back before the next writer begins.
             store
                 .events()
                 .of(whose.0)
@@ -223,7 +223,7 @@ async fn a_reader_with_a_cursor_misses_nothing_that_racing_writers_append() {
                 ..EventFilter::default()
             };
             let events = store.events().of(whose);
-            // What the counter says can be read, can be read.
+            // Every event up to the counter can be read.
             let last = events.last_sequence().await.expect("reads");
             let page = events.list(&filter, 1_000).await.expect("reads");
             for (event, expected) in page.iter().zip(seen + 1..) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use store::fixture::TestDatabase;
 use store::{Database, Store, StoreError};
 
-/// The database, and what SQLite keeps beside it.
+/// The database, and the files that SQLite keeps beside it.
 fn files(database: &Path) -> [PathBuf; 3] {
     ["", "-wal", "-shm"].map(|beside| {
         let mut name = OsString::from(database);
@@ -74,7 +74,7 @@ async fn a_file_that_is_no_database_is_named_once_with_why() {
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_named_at_once_without_user_and_password() {
-    // A port that nobody listens at: it was free a moment ago.
+    // A port without a listener: it was free a moment ago.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = free.local_addr().expect("an address");
     drop(free);

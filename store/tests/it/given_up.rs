@@ -1,4 +1,4 @@
-//! Callers that are dropped in the middle: a client that hangs up, a worker that is killed.
+//! Callers that are dropped halfway: a client that hangs up, a worker that is killed.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use store::Store;
 use store::fixture::{TestDatabase, count_rows, execute_raw};
 use uuid::Uuid;
 
-/// Polls `work` so many times, each when it asked for it, and drops it then.
+/// Polls `work` this many times, each when it asked for it, and then drops it.
 async fn give_up_after(polls: u32, work: impl Future) {
     let mut work = pin!(work);
     let mut left = polls;
@@ -39,8 +39,8 @@ async fn writes_of_the_next_are_kept(test: &TestDatabase) {
         let write = tenants.ensure(&name, tenant, project, DateTime::UNIX_EPOCH);
         give_up_after(u32::try_from(round % 6).expect("small"), write).await;
     }
-    // Statements outside of transactions, on whichever connection comes: another opening of the
-    // database sees them only when no transaction was left open around them.
+    // Statements outside of transactions, on any connection: another handle on the database sees them only
+    // when no transaction was left open around them.
     let other = Store::connect(test.database.clone()).await.expect("opens");
     for number in 0..40 {
         let table = format!("probe_{number}");

@@ -1,5 +1,5 @@
-//! Holds and cancels cost nothing: what keeps a tenant from shutting out others, or from having machines
-//! made for nothing.
+//! Holds and cancellations cost nothing: rules that keep a tenant from locking out others, or from having
+//! machines created for nothing.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ async fn a_hold_on_much_of_an_offer_is_short() {
         let (usual, short) = (at(300), at(1 + SHORT_SECONDS));
         for (whose, offer, nodes, lapses) in [
             (acme, &counted, 3, usual),
-            // What others hold is not counted to it.
+            // Other tenants' holds do not count for it.
             (other, &counted, 3, usual),
             // With the three before it these are five of eight.
             (acme, &counted, 2, short),
@@ -104,7 +104,7 @@ async fn whoever_lets_holds_go_unused_holds_for_a_short_time_and_then_waits() {
         hold(store, other, &offer, 1, now)
             .await
             .expect("others hold");
-        // What is confirmed in the same call waits for nobody.
+        // A reservation that is confirmed in the same call does not wait.
         let quote = quote(store, acme.0, &offer, 1).await;
         let mut at_once = new_reservation(acme.1, &quote);
         at_once.confirmed_at_once = true;
@@ -218,7 +218,7 @@ async fn whoever_cancels_orders_before_their_hand_off_confirms_nothing_for_a_whi
     .await;
 }
 
-/// What one of the tenants does next.
+/// The next action of a tenant.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Hold { offer: usize, nodes: u32 },
@@ -226,9 +226,9 @@ enum Deed {
     Cancel,
 }
 
-/// Who does what, and how many seconds after the deed before it.
+/// The actions, each with its tenant and the seconds since the action before it.
 fn schedule(random: &mut StdRng) -> Vec<(usize, i64, Deed)> {
-    // Now and then one of them does it all, and for long enough to meet every rule.
+    // Sometimes one tenant does everything, for long enough to meet every rule.
     let is_long = random.random_bool(0.01);
     let whose = is_long.then(|| random.random_range(0..8));
     let deeds = if is_long {
@@ -251,20 +251,20 @@ fn schedule(random: &mut StdRng) -> Vec<(usize, i64, Deed)> {
     (0..deeds).map(|_| next(random)).collect()
 }
 
-/// How many schedules are tried: more with HOLD_SCHEDULES, which `cargo xtask holds` sets.
+/// How many schedules are run: more with HOLD_SCHEDULES, which `cargo xtask holds` sets.
 fn schedules() -> u32 {
     let set = std::env::var("HOLD_SCHEDULES").ok();
     set.map_or(2_000, |set| set.parse().expect("a number"))
 }
 
-/// Counts what each of these offers and tenants has on hold, apart from the code under test.
+/// Counts the holds of each of these offers and tenants, independently of the code under test.
 struct Tally {
     live: Vec<Reservation>,
     unused: BTreeMap<TenantId, Vec<DateTime<Utc>>>,
 }
 
 impl Tally {
-    /// Lets go what has lapsed, as the worker does when its time has come.
+    /// Releases lapsed holds, as the worker does when their time has come.
     async fn lapse(&mut self, store: &Store, now: DateTime<Utc>) {
         let (lapsed, live) = std::mem::take(&mut self.live)
             .into_iter()
@@ -309,8 +309,8 @@ fn on(offer: OfferId) -> impl Fn(&Reservation) -> bool {
     move |held| held.lines.iter().any(|line| line.offer.offer_id == offer)
 }
 
-/// One schedule: after each deed nothing is oversold and nobody is above the rules, and what the rules
-/// let through is not refused.
+/// One schedule: after each action nothing is oversold and nobody exceeds the rules, and nothing that the
+/// rules allow is refused.
 async fn live_through(
     store: &Store,
     offers: &[Offer],
@@ -425,7 +425,7 @@ async fn no_schedule_of_holds_confirms_cancels_and_lapses_oversells_or_passes_th
     for number in 0..schedules() {
         let schedule = schedule(&mut StdRng::seed_from_u64(number.into()));
         eprintln!("schedule {number}: {schedule:?}");
-        // Far enough from the one before that nothing of it is remembered.
+        // Far enough from the one before that nothing of it still counts.
         let begins = at(100_000 * i64::from(number));
         live_through(&store, &offers, &tenants, begins, schedule).await;
     }

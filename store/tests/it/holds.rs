@@ -14,7 +14,7 @@ use crate::support::{
     at, claim, hold, new_reservation, offer, provisioning, quote, reading, sell, tenant,
 };
 
-/// Lets 32 tasks hold `nodes` each of one offer at once; says how many got it.
+/// Lets 32 tasks hold `nodes` each of one offer at once; returns how many got it.
 async fn race(store: &Store, availability: Availability, nodes: u32) -> usize {
     let offer = offer("raced", availability);
     sell(store, std::slice::from_ref(&offer), at(0)).await;
@@ -233,13 +233,13 @@ async fn a_lease_counts_against_the_stock_until_the_provider_has_counted_it() {
             .expect("accepted");
         let spoken_for = async || store.catalog().held_nodes().await.expect("reads");
         assert_eq!(spoken_for().await, [(two.offer_id, 1)].into());
-        // The provider's two were counted before the lease was: one of them is ours.
+        // The provider counted its two before the lease was counted: one of them is ours.
         let refusal = hold(store, whose, &two, 2, at(6)).await;
         assert!(
             matches!(refusal, Err(StoreError::OutOfStock { free: 1, .. })),
             "{refusal:?}"
         );
-        // A later reading of the provider that could not read this offer counted nothing of it.
+        // A later reading that could not read this offer counted nothing of it.
         let mut without = reading(&[], at(30));
         without.unread.note(None);
         let kept = OfferDiff {

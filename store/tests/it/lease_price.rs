@@ -1,4 +1,4 @@
-//! What a provider says that it bills, kept beside what was quoted.
+//! The price that a provider reports, stored beside the quoted one.
 
 use market::lease::LeaseState;
 use market::money::Money;
@@ -32,7 +32,7 @@ async fn the_price_that_a_provider_states_is_kept_beside_the_quoted_one() {
                 ..LeaseFacts::default()
             },
         };
-        // What is not known anew leaves what is.
+        // A missing new price leaves the old one.
         for price in [Some(stated), None] {
             let change = Change {
                 lease_updates: vec![facts(price)],

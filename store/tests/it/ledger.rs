@@ -28,7 +28,7 @@ pub(crate) fn cost(key: &str, amount: i64, effective_at: DateTime<Utc>) -> Trans
     .expect("it balances")
 }
 
-/// Writes a row into every table that only ever grows, where none is yet.
+/// Writes a row into every append-only table that has none yet.
 pub async fn one_row_everywhere(store: &Store) {
     if count_rows(store, "attestations").await > 0 {
         return;
@@ -80,7 +80,7 @@ async fn a_transaction_is_posted_once_and_another_under_its_key_is_refused() {
             .expect("the same, passed over");
         let different = [cost("lease-1", 8, at(0)), cost("lease-1", 7, at(1))];
         for transaction in different {
-            // One that is fine goes down with the one that is not.
+            // The balanced one is rolled back with the unbalanced one.
             let refusal = ledger
                 .post(&[cost("lease-2", 1, at(0)), transaction], at(3))
                 .await;

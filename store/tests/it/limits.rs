@@ -1,4 +1,4 @@
-//! Limits: what a tenant and its projects may have in use at once.
+//! Limits: how much a tenant and its projects may have in use at once.
 
 use market::ids::{LeaseId, ProjectId, TenantId};
 use market::lease::LeaseState;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::support::{at, claim, hold, offer, sell, tenant};
 
-/// An offer of which there is enough for every test here.
+/// An offer with enough capacity for every test here.
 pub async fn plenty(store: &Store) -> Offer {
     let offer = offer("plenty", Availability::exactly(1_000));
     sell(store, std::slice::from_ref(&offer), at(0)).await;
@@ -147,7 +147,7 @@ async fn what_is_in_use_is_summed_up_without_reading_what_is_open() {
         for _ in 0..3 {
             hold(store, whose, &offer, 1, at(1)).await.expect("a hold");
         }
-        // Whoever reads one of these rows fails.
+        // A query that reads one of these rows fails.
         execute_raw(store, "UPDATE reservations SET lines = 'no JSON'")
             .await
             .expect("written");

@@ -81,7 +81,7 @@ async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
         assert_eq!(so_far(1, rate).await, ChargedSoFar::default());
         let sums = count_rows(store, "spent_rates").await;
         assert_eq!(sums, 1, "one, however many charges");
-        // What is covered for a while is charged at two rates on one line.
+        // A line that is covered for a while is charged at two rates.
         let free = Rate::per_gpu_hour(Money::usd_units(0));
         assert_eq!(so_far(0, free).await, ChargedSoFar::default());
         let of = |tenant| store.charges().of(tenant);
@@ -99,7 +99,7 @@ async fn charges_add_up_by_line_and_read_back_as_they_were_made() {
             all.of_reservation(reservation.id).await.expect("reads"),
             charges
         );
-        // The same time of the same lease is not billed twice, under whatever id.
+        // The same time of the same lease is not billed twice, under any id.
         let again = Change {
             charges: vec![charge(whose, &reservation, lease, 160, 1)],
             keep_claim: true,

@@ -1,4 +1,4 @@
-//! Reports on nodes: what follows is settled once, and only so often.
+//! Reports on nodes: the consequence is decided once, and only so often.
 
 use chrono::TimeDelta;
 use market::attestation::{FindingCode, Verdict};

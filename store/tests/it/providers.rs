@@ -82,7 +82,7 @@ async fn a_credential_is_entered_once_then_changed_and_each_change_shows_in_the_
                 enabled: Some(true),
                 ..ProviderChange::default()
             },
-            // Entered within the same moment, it is another one all the same.
+            // It is another credential, even if entered at the same moment.
             with(Some(credential(3))),
             quarantined(Some(until(4, 9))),
             quarantined(None),

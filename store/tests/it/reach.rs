@@ -1,4 +1,4 @@
-//! Whether nodes can be reached: kept for each, told in the same transaction, for leases in use.
+//! Reachability of nodes: stored for each, with its events in the same transaction, for leases in use.
 
 use chrono::TimeDelta;
 use market::event::EventType;

@@ -1,4 +1,4 @@
-//! Looks at nodes in use that were passed are let go in time, and nothing else of them.
+//! Re-checks of nodes in use that passed are deleted in time, and nothing else of them.
 
 use chrono::{DateTime, Utc};
 use market::attestation::Verdict;
@@ -23,7 +23,7 @@ async fn is_kept(store: &Store, tenant: TenantId, id: AttestationId) -> bool {
     mine.attestation(id).await.expect("reads").is_some()
 }
 
-/// Rows of everything that looks at nodes in use leave.
+/// Rows of everything that re-checks of nodes in use leave behind.
 async fn rows(store: &Store) -> Vec<i64> {
     let mut rows = Vec::new();
     for table in [
@@ -181,7 +181,7 @@ async fn a_verification_that_is_over_goes_with_its_session_once_nothing_of_it_is
             let seen = look(store, old, Verdict::Pass, number * DAY).await;
             seen.expect("a look");
         }
-        // One was cut off, so that a trace of it stays, and one fell silent.
+        // One was cut off, so that a trace of it stays, and one went silent.
         let cut_off = allowed(store, tenant, reservation, leases[1]).await;
         let silent = allowed(store, tenant, reservation, leases[2]).await;
         for (id, agent) in [(cut_off, "cut off"), (silent, "silent")] {

@@ -1,4 +1,4 @@
-//! Looks at nodes in use: one token for many conversations, and what follows from each.
+//! Re-checks of nodes in use: one token for many conversations, and the result of each.
 
 use market::attestation::{FindingCode, Verdict};
 use market::ids::{AttestationId, LeaseId, ReservationId, TenantId, VerificationId};
@@ -43,7 +43,7 @@ pub(crate) async fn enrol(
     Ok(enrolled.fresh)
 }
 
-/// A whole look at a node, which ends so.
+/// A complete re-check of a node, with this result.
 pub(crate) async fn look(
     store: &Store,
     id: VerificationId,
@@ -112,7 +112,7 @@ async fn one_token_serves_for_many_looks_and_not_for_two_at_once() {
             matches!(&too_soon, Err(StoreError::Conflict(why)) if *why == lately),
             "{too_soon:?}"
         );
-        // Nor by a token that takes its place.
+        // Nor by a token that replaces it.
         let id = allowed(store, tenant, reservation, lease).await;
         let too_soon = enrol(store, id, "another", 19 + EVERY_MINUTES * 60).await;
         assert!(
@@ -127,7 +127,7 @@ async fn one_token_serves_for_many_looks_and_not_for_two_at_once() {
             (kept[0].attestation_id, kept[0].follows, kept[0].checked_at),
             (second, Follows::NothingFailed, at(later))
         );
-        // Both documents are there, and neither is what the node was handed over with.
+        // Both documents are there, and neither is the one of the hand-off.
         let mine = store.verifications().of(tenant);
         assert!(mine.attestation(first).await.expect("reads").is_some());
         assert_eq!(mine.attestations_of(lease).await.expect("reads"), []);
@@ -149,7 +149,7 @@ async fn a_look_that_is_cut_off_lets_none_begin_sooner() {
         let all = store.verifications().across_tenants();
         let cut = all.interrupt(first, "one", 1, at(25)).await;
         assert_eq!(cut.expect("ends"), Interruption::Ended);
-        // Neither by the same token nor by one that takes its place.
+        // Neither by the same token nor by one that replaces it.
         let same = enrol(store, first, "two", 26).await;
         assert!(same.is_err(), "{same:?}");
         let again = allowed(store, tenant, reservation, leases[0]).await;

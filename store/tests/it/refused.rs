@@ -1,4 +1,4 @@
-//! Large messages of nodes that were refused because many came at once.
+//! Large messages of nodes that were refused because too many arrived at once.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use store::verifications::RefusedMessage;
 use crate::support::at;
 use crate::verifications::{node, opened, step};
 
-/// A node that does not come again within this did something else. Long enough for a busy machine.
+/// A node that does not retry within this time is considered to have stopped. Long enough for a busy machine.
 const AGAIN_WITHIN: Duration = Duration::from_secs(60);
 
 const MESSAGE: Digest = Digest([1; 32]);
 const LATER: Digest = Digest([2; 32]);
 
-/// Nodes `one` and `two` of a lease, of which the service awaits step 5.
+/// Nodes `one` and `two` of a lease, both expected to send step 5.
 struct Nodes<'a> {
     store: &'a Store,
     id: VerificationId,
@@ -59,7 +59,7 @@ impl<'a> Nodes<'a> {
         row.expect("it has enrolled").refused
     }
 
-    /// As if what is noted had been refused first and last so many seconds ago.
+    /// Moves the first and last refusal on record this many seconds into the past.
     async fn set_back(&self, first: i64, last: i64) {
         let [first, last] = [first, last].map(|ago| {
             let at = Utc::now() - TimeDelta::seconds(ago);
@@ -72,7 +72,7 @@ impl<'a> Nodes<'a> {
         execute_raw(self.store, &set).await.expect("set");
     }
 
-    /// For how many seconds node `one` has tried to send what is noted.
+    /// For how many seconds node `one` has tried to send the message on record.
     async fn tried_for(&self) -> Option<u64> {
         let noted = self.noted("one").await.expect("it was refused");
         let all = self.store.verifications().across_tenants();
@@ -149,7 +149,7 @@ async fn refusals_of_a_node_that_come_fast_are_not_all_written() {
     for_each_database(async |store| {
         let nodes = Nodes::up(store).await;
         nodes.refused("one", (5, MESSAGE)).await;
-        // In the time to come, so that it was just now however busy the machine is.
+        // In the future, so that it counts as just now on a machine of any load.
         nodes.set_back(-300, -300).await;
         let noted = nodes.noted("one").await;
         for digest in [MESSAGE, LATER] {

@@ -1,4 +1,4 @@
-//! What is let go in time, and what keeps it.
+//! Deletion of old rows, and what prevents it.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::EventType;
@@ -69,12 +69,12 @@ async fn old_events_go_in_the_order_of_their_numbers_and_leave_a_horizon() {
         assert_eq!(numbers(store, other).await, [1, 2]);
         let mine = store.events().of(acme);
         assert_eq!(mine.horizon().await.expect("reads"), 3);
-        // What is kept cannot be deleted by any other way.
+        // No other way deletes a row that is kept.
         let refusal = execute_raw(store, "DELETE FROM events").await;
         assert!(refusal.expect_err("refused").contains("append-only"));
         let refusal = execute_raw(store, "UPDATE events SET sequence = sequence").await;
         assert!(refusal.expect_err("refused").contains("append-only"));
-        // All may go, and numbers go on.
+        // All may be deleted, and numbering continues.
         assert_eq!(prune(9).await.expect("prunes"), 2);
         assert_eq!(mine.last_sequence().await.expect("reads"), 5);
         happen(store, acme, 1).await;
@@ -102,7 +102,7 @@ async fn a_delivery_keeps_its_event_and_goes_once_it_is_over() {
             status: Some(200),
             ..NewAttempt::default()
         };
-        // The first is taken, the second tried again on day 20, the third still in somebody's hands.
+        // The first is delivered, the second retried on day 20, the third still claimed by a worker.
         let later = Outcome::Again(day(20));
         for (one, outcome) in claimed.iter().zip([Outcome::Delivered, later]) {
             let patience = TimeDelta::days(5);
@@ -119,7 +119,7 @@ async fn a_delivery_keeps_its_event_and_goes_once_it_is_over() {
         let events = retention.prune_events(acme, day(10), 9).await;
         assert_eq!(events.expect("prunes"), 1, "the second keeps the third");
         assert_eq!(numbers(store, acme).await, [2, 3]);
-        // Nobody tried them any more.
+        // No worker tried them any more.
         assert_eq!(let_go(day(21)).await.expect("prunes"), 1);
         assert_eq!(let_go(day(21)).await.expect("prunes"), 1);
         assert_eq!(count_rows(store, "webhook_attempts").await, 0);
@@ -214,7 +214,7 @@ async fn of_plans_and_lapsed_quotes_a_tenant_keeps_the_newest() {
         assert_eq!(quotes(now, 3).await, 1);
         assert_eq!(quotes(now, 2).await, 1);
         assert_eq!(quotes(now, 2).await, 0);
-        // Of six plans the first was reserved from, and the next two have no quote left.
+        // The first of six plans was reserved from, and the next two have no quote left.
         assert_eq!(plans(day(1), 1).await, 0, "both are young");
         assert_eq!(plans(day(9), 5).await, 0);
         assert_eq!(plans(day(9), 4).await, 1);

@@ -15,7 +15,8 @@ async fn a_machine_that_returned_is_gone_again_after_two_good_lists_a_lag_apart_
         let gone = format!("UPDATE leases SET state = '{}'", LeaseState::Gone);
         execute_raw(store, &gone).await.expect("gone");
         let all = store.leases().across_tenants();
-        // Second, whether the list shows it, whether it is doubtful; whether that is news, and it runs then.
+        // Columns: the second; whether the list shows it; whether it is doubtful; whether that is news;
+        // whether it is running then.
         for (second, shown, doubtful, news, runs) in [
             (0, true, false, true, true),
             (60, true, false, false, true),

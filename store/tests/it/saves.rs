@@ -1,4 +1,4 @@
-//! What a worker saves while its connection is cut, at each statement in turn: whole, or nothing of it.
+//! A worker's save while its connection is cut, at each statement in turn: all of it, or nothing.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::ledger::cost;
 use crate::metering::charge;
 use crate::support::{at, claim, offer, provisioning, sell, tenant};
 
-/// A save with a row for every table that a round of a worker writes.
+/// A save with a row for every table that a worker writes in one round.
 fn everything(claimed: &Claimed, offer: &Offer) -> Change {
     let (reservation, lease) = (&claimed.reservation, &claimed.leases[0]);
     let whose = (reservation.tenant_id, reservation.project_id);
@@ -65,7 +65,7 @@ fn everything(claimed: &Claimed, offer: &Offer) -> Change {
     }
 }
 
-/// The tables of which a row or two come, and how many.
+/// Tables that get a row or two, and how many.
 const MORE: [(&str, i64); 7] = [
     ("leases", 1),
     ("verifications", 1),
@@ -111,14 +111,14 @@ async fn what_a_worker_saves_over_a_connection_that_is_cut_at_any_statement_is_w
                 Err(StoreError::Unavailable { .. }) => {
                     assert!(was_cut);
                     assert_eq!(rows(&test.store).await, counted, "{cut:?} {trips}");
-                    // Everything that stands in the database, which takes its time.
+                    // Reading all of the database takes time, so not each time.
                     if trips % 16 == 15 {
                         assert_eq!(contents(&test.store).await, before, "{cut:?} {trips}");
                     }
                 }
                 Err(other) => panic!("{cut:?} {trips}: {other:?}"),
                 Ok(()) => {
-                    // With the answer to the COMMIT lost, the database says what became of it.
+                    // When the answer to the COMMIT is lost, the database shows whether it committed.
                     assert_eq!(was_cut, cut == Cut::After, "{trips}");
                     cuts.push(trips);
                     break;

@@ -35,8 +35,8 @@ async fn the_schema_goes_up_and_down_and_up_again() {
     .await;
 }
 
-/// Runs `statements`, and expects that all of the store then refuses the database for its schema and
-/// leaves it as it is.
+/// Runs `statements`, and expects that the whole store then refuses the database for its schema and leaves it
+/// unchanged.
 async fn is_refused(test: &TestDatabase, statements: &str, is_so: impl Fn(&StoreError) -> bool) {
     let store = &test.store;
     crate::ledger::one_row_everywhere(store).await;
@@ -126,7 +126,7 @@ async fn history_refuses_to_be_rewritten_by_raw_sql() {
             "charges",
             "events",
         ] {
-            // A trigger for each row needs a row: what it holds does not matter to the trigger.
+            // A row trigger needs a row, with any contents.
             crate::ledger::one_row_everywhere(store).await;
             let key = if table == "postings" { "leg" } else { "1" };
             let column = match table {
@@ -185,7 +185,7 @@ async fn a_database_keeps_the_mode_that_it_was_made_for() {
     .await;
 }
 
-/// Writes each word into a column of the rows that are there, and one word that is none.
+/// Writes each word into a column of the present rows, and one word that is not allowed.
 async fn accepts(store: &Store, table: &str, column: &str, words: &[impl Display]) {
     assert!(count_rows(store, table).await > 0, "{table} is empty");
     let write = |word: &dyn Display| format!("UPDATE {table} SET {column} = '{word}'");

@@ -81,7 +81,7 @@ async fn every_secret_is_sealed_anew_or_none() {
             Ok::<_, No>(text.into_bytes())
         };
         let count = store.sealed().reseal(&anew, command("keys reseal")).await;
-        assert_eq!(count.expect("sealed anew"), 2);
+        assert_eq!(count.expect("resealed"), 2);
         assert_eq!(secrets().await, ["token a", "attestation b"]);
         assert_eq!(count_rows(store, "audit_entries").await, 1);
     })

@@ -45,7 +45,7 @@ struct Speaker {
 }
 
 impl Speaker {
-    /// A node whose lease was bought by a tenant of this name, as an offer of this name that is on sale.
+    /// A node of a lease that a tenant with this name bought, from an offer with this name.
     async fn enrol(store: &Store, name: &str) -> Self {
         let offer = placed(name);
         let whose = tenant(store, name).await;
@@ -135,7 +135,7 @@ async fn a_gpu_is_known_again_by_its_id_or_its_board_in_other_leases_alone() {
         let by_board = known(&[gpu("GPU-other", Some("s-2"))], second.lease).await;
         assert_eq!(by_board.len(), 1);
         assert_eq!(by_board[0].gpu.uuid, "gpu-b");
-        // The latest first, and none of one's own.
+        // The latest first, without one's own.
         let both = known(
             &[gpu("GPU-B", Some("S-1"))],
             LeaseId::from_uuid(Uuid::now_v7()),

@@ -1,4 +1,4 @@
-//! A small market to test in: a tenant, a provider and its offers.
+//! A small market for tests: a tenant, a provider and its offers.
 
 use chrono::{DateTime, Utc};
 use market::catalog::{CatalogReading, OfferDiff, SkipReason, Skipped};
@@ -27,7 +27,7 @@ use store::work::{ClaimToken, Claimed};
 use store::{Store, StoreError};
 use uuid::Uuid;
 
-/// The moment the tests begin at; later ones are so many seconds after it.
+/// The start of the tests, plus this many seconds.
 pub fn at(seconds: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_790_000_000 + seconds, 0).expect("a moment")
 }
@@ -80,7 +80,7 @@ pub fn reading(offers: &[Offer], read_at: DateTime<Utc>) -> CatalogReading {
     }
 }
 
-/// Puts offers on sale that were not before.
+/// Puts offers on sale that were not on sale before.
 pub async fn sell(store: &Store, offers: &[Offer], read_at: DateTime<Utc>) -> Generation {
     store
         .providers()
@@ -213,7 +213,7 @@ pub fn new_reservation(project_id: ProjectId, quote: &Quote) -> NewReservation {
     }
 }
 
-/// Quotes and holds so many nodes of an offer.
+/// Quotes and holds this many nodes of an offer.
 pub async fn hold(
     store: &Store,
     (tenant, project): (TenantId, ProjectId),
@@ -241,7 +241,7 @@ pub async fn claim(store: &Store, id: ReservationId, now: DateTime<Utc>) -> Clai
         .expect("it is free")
 }
 
-/// A confirmed reservation of one lease, which was just saved and is not claimed.
+/// A confirmed reservation of one lease, just saved and not claimed.
 pub async fn provisioning(
     store: &Store,
     whose: (TenantId, ProjectId),

@@ -1,4 +1,4 @@
-//! What a failure of the disk or of the connection leaves: all that was answered, and nothing else.
+//! The database after a failure of the disk or of the connection: all acknowledged writes, and nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::support::{at, tenant};
 
-/// More room than a test fills. Units: pages.
+/// More pages than a test writes.
 const ROOM: u32 = 1 << 20;
 
 async fn add(store: &Store, tenant: TenantId, name: &str) -> Result<(), StoreError> {
@@ -35,7 +35,7 @@ async fn after_a_kill(test: &TestDatabase, tenant: TenantId) -> BTreeSet<String>
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("copy.db");
     fs::copy(path, &copy).expect("the file");
-    // The index beside them is made anew from these two.
+    // The index beside them is rebuilt from these two.
     let log = path.with_extension("db-wal");
     fs::copy(log, copy.with_extension("db-wal")).expect("the write-ahead log");
     let store = Store::connect(Database::Sqlite { path: copy }).await;
@@ -85,12 +85,12 @@ async fn a_write_that_is_interrupted_at_any_step_leaves_nothing_and_the_next_one
         let name = format!("interrupted after {steps}");
         let outcome = add(&test.store, tenant, &name).await;
         let has_struck = has_struck.load(Ordering::Relaxed);
-        // It strikes no other write.
+        // It interrupts no other write.
         interrupt_after(&test.store, usize::MAX).await;
         match outcome {
             Ok(()) => _ = answered.insert(name),
             Err(StoreError::Unavailable { .. }) => assert!(has_struck),
-            // It was struck when all was done, or just before.
+            // It was interrupted when all was done, or just before.
             Err(StoreError::OutcomeUnknown { .. }) => {
                 assert!(has_struck);
                 answered.extend(names(&test.store, tenant).await.take(&name));
@@ -128,7 +128,7 @@ async fn a_connection_that_is_cut_at_any_statement_leaves_all_that_was_answered_
             let was_cut = !wire.mend();
             match outcome {
                 Ok(()) => {
-                    // The last statement is the COMMIT, and the database tells what became of it.
+                    // The last statement is the COMMIT, and the database shows whether it committed.
                     assert!(!was_cut || cut == Cut::After, "after {trips}: {cut:?}");
                     answered.insert(name);
                 }
@@ -156,7 +156,7 @@ async fn a_connection_that_is_cut_at_any_statement_leaves_all_that_was_answered_
             Err(other) => panic!("after {trips}: {other:?}"),
         }
     }
-    // That of the COMMIT, which was done.
+    // The one of the COMMIT, which succeeded.
     assert_eq!(unknown.len(), 1, "{unknown:?}");
     assert!(names(&test.store, tenant).await.contains(&unknown[0]));
     store.close().await.expect("closes");

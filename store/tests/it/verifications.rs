@@ -263,7 +263,7 @@ async fn a_node_that_was_interrupted_begins_anew_three_times_and_no_more() {
             all.enrol(id, &node(0, agent), at(second))
                 .await
                 .expect("enrols");
-            // It stands elsewhere by then; it ends; it has ended already.
+            // It has moved on by then; it ends; it has already ended.
             let looks = [(2, HasMoved), (1, Ended), (1, HasMoved)];
             for (step, expected) in looks {
                 let cut = all.interrupt(id, agent, step, at(second + 5)).await;
@@ -388,7 +388,7 @@ async fn the_time_of_a_stage_begins_with_the_stage_and_not_with_each_step() {
             .expect("kept");
         let same_stage = lasted().await;
         assert!(same_stage >= before, "{same_stage:?} after {before:?}");
-        // Long enough that a new beginning shows.
+        // Long enough for a restart to show.
         while lasted().await < std::time::Duration::from_millis(200) {}
         all.keep_gang_step(id, &gang_step(1, 1, None), at(22))
             .await

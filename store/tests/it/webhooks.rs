@@ -1,4 +1,4 @@
-//! Webhook endpoints and what is on its way to them.
+//! Webhook endpoints and the deliveries on their way to them.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::EventType as T;
@@ -174,7 +174,7 @@ async fn a_delivery_is_with_one_worker_until_its_claim_runs_out_and_keeps_its_ev
         assert_eq!(statuses, [(1, Some(500)), (2, Some(204))]);
         let now = mine.find(endpoint.id).await.expect("ok").expect("there");
         assert_eq!(now.failing_since, None, "a success clears the record");
-        // Sent again on request, it is the same event, with its tries before it.
+        // Sent again on request, it is the same event, with its earlier attempts.
         let again = mine
             .redeliver(endpoint.id, sent.id, at(200), None)
             .await
@@ -323,7 +323,7 @@ async fn no_more_tests_are_sent_to_an_endpoint_than_wait_for_it() {
             endpoint(store, whose, Vec::new()).await,
         );
         let mine = store.webhook_endpoints().of(whose);
-        // What happened waits as well, and keeps nobody from a test.
+        // Events wait as well, and do not hold up a test message.
         for _ in 0..100 {
             happen(store, whose, T::LeaseGone, at(1)).await;
         }

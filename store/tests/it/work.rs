@@ -52,7 +52,7 @@ async fn racing_workers_claim_each_reservation_once() {
             });
         }
         let mut claimed: Vec<_> = workers.join_all().await.into_iter().flatten().collect();
-        // A worker passes over rows that another is just claiming, so a last one may find some.
+        // A worker skips rows that another is claiming at that moment, so a last claim may find some.
         claimed.extend(
             store
                 .work()
@@ -139,7 +139,7 @@ async fn a_step_from_a_state_that_is_past_writes_nothing() {
             last_error: Some("must not be seen".to_owned()),
             ..Change::default()
         };
-        // The first lease's step is right and must be undone with the second, which is not.
+        // The first lease's step is legal and must be rolled back with the second, which is not.
         let lease_past = Change {
             lease_updates: vec![
                 step(lease, LeaseState::Requested, LeaseState::Booting),
@@ -391,14 +391,14 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         assert_eq!(failures(10).await, Some(vec![failed]), "once a reservation");
         assert_eq!(failures(30).await, Some(vec![failed]));
         assert_eq!(failures(31).await, None);
-        // What was accepted is no end yet, and what ended so twice did once for its reservation.
+        // An accepted order has not ended yet, and a repeated outcome counts once for its reservation.
         let both = AcceptanceRecord {
             refused: 1,
             boot_failed: 1,
             ..AcceptanceRecord::default()
         };
         assert_eq!(ended(10).await, Some(both));
-        // What is sold where its machines are other people's is on nobody's record.
+        // Offers on machines of other people count for nobody's record.
         let region = offer.place.region.clone().expect("a region");
         for (elsewhere, record) in [(format!("{region}-2"), Some(both)), (region, None)] {
             let apart = Regions::from([(offer.provider.clone(), elsewhere)]);
@@ -407,7 +407,7 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         }
         assert_eq!(ended(30).await.map(|record| record.outcomes()), Some(1));
         assert_eq!(ended(31).await, None);
-        // What failed in its tenant's hands is told apart, and rests nothing.
+        // A failure in its tenant's hands is counted apart, and puts nothing in cool-down.
         let handed_over = facts(LeaseFacts {
             handed_off_at: Some(at(29)),
             ..LeaseFacts::default()

@@ -1,4 +1,4 @@
-//! Orders at Lambda Cloud and the machines that come of them.
+//! Orders at Lambda Cloud and the resulting machines.
 
 use market::money::Money;
 use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State};
@@ -13,10 +13,10 @@ use crate::gate;
 use crate::http::{Answer, Http, Purpose, is_id, segment};
 use crate::providers::{address, ssh};
 
-/// The tag that holds the client token beside the name, which an owner can change.
+/// The tag for the client token. It is kept beside the name, which an owner can change.
 const TOKEN_TAG: &str = "gpu-broker-lease";
 
-/// The most that user data may hold. Units: bytes.
+/// The largest user data. Units: bytes.
 const MAX_USER_DATA_BYTES: usize = 1_000_000;
 
 pub(super) async fn request(
@@ -109,16 +109,16 @@ pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release
     Ok(Release::Accepted)
 }
 
-/// Whether a refusal comes from behind the interface, where a machine may have been made all the
-/// same: codes of upstream providers, and of errors inside.
+/// Whether a refusal comes from behind the interface, where a machine may have been created all the same:
+/// codes of upstream providers, and of internal errors.
 fn comes_from_within(answer: &Answer) -> bool {
     let code = code_of(answer);
     code.starts_with("provider/") || code == "global/internal-error"
 }
 
-/// The name under which the account knows this public key, which is registered if need be.
+/// The account's name for this public key, which is registered if need be.
 ///
-/// A new key is named by its own hash, so that two orders at once register the same.
+/// A new key is named by its own hash, so that two simultaneous orders register the same.
 async fn registered_key(http: &Http, public_key: &str) -> Result<String, AdapterError> {
     let known: Data<Vec<SshKey>> = http.get("/ssh-keys").await?.read(refusal_of)?;
     let same = |key: &SshKey| ssh::material(&key.public_key) == ssh::material(public_key);
@@ -189,7 +189,7 @@ fn convert_instance(instance: Instance) -> ProviderLease {
     }
 }
 
-/// What a machine of this type is said to cost for an hour; `None` where that cannot be meant.
+/// The reported price of a machine of this type for an hour; `None` where it is implausible.
 fn convert_price(kind: &InstanceType) -> Option<Money> {
     let gpus = convert_count(&kind.name, kind.specs.gpus).ok()?;
     gate::node_price(Decimal::new(kind.price_cents_per_hour?, 2), gpus).ok()
@@ -202,7 +202,7 @@ fn convert_status(status: &str) -> State {
         "unhealthy" => State::Failed,
         "terminating" => State::Ending,
         "terminated" | "preempted" => State::Gone,
-        // `booting`, and every word that is not known yet.
+        // `booting`, and every unknown word.
         _ => State::Pending,
     }
 }
@@ -241,7 +241,7 @@ struct Instance {
     name: Option<String>,
     ip: Option<String>,
     private_ip: Option<String>,
-    /// Said by the simulator alone, whose machines cannot take port 22.
+    /// Sent by the simulator alone, whose machines cannot use port 22.
     ssh_port: Option<u16>,
     status: String,
     region: Option<Region>,

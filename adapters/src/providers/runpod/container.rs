@@ -1,8 +1,7 @@
 //! The container of an order: its image, its environment, its command.
 //!
-//! A pod has no cloud-init. The start-up script travels as an environment variable, and the
-//! command that the container starts with runs it before it hands over to the image's own start,
-//! which brings up SSH for the keys of the order.
+//! A pod has no cloud-init. The start-up script is passed as an environment variable. The container's command
+//! runs it before the image's own start, which brings up SSH for the keys of the order.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +20,11 @@ pub(super) const MIN_CUDA: &str = "12.8";
 /// The variable that holds the start-up script.
 const SCRIPT_VARIABLE: &str = "GPU_BROKER_START_SCRIPT";
 
-/// What the container starts with. The variable is gone before anything else runs.
+/// The command of the container. The variable is gone before anything else runs.
 pub(super) const START_COMMAND: &str = "sh -c 'sh -c \"$GPU_BROKER_START_SCRIPT\"; \
      unset GPU_BROKER_START_SCRIPT; exec /start.sh'";
 
-/// The most that one environment variable may hold on Linux, with room for its name. Units: bytes.
+/// The largest environment variable on Linux, with room for its name. Units: bytes.
 const MAX_SCRIPT_BYTES: usize = 120_000;
 
 /// Enough for the agent and a model of usual size. Units: GB.
@@ -34,7 +33,7 @@ pub(super) const DISK_GB: u32 = 50;
 /// The port of the SSH server, which every pod publishes under a number of its own.
 pub(super) const SSH_PORTS: &str = "22/tcp";
 
-/// What both ways of making a pod say.
+/// The common fields of both ways to create a pod.
 // Its environment holds the one-time token, so it has no debug form.
 pub(super) struct NewPod<'a> {
     pub(super) name: &'a str,
@@ -42,7 +41,7 @@ pub(super) struct NewPod<'a> {
     pub(super) type_id: &'a str,
     pub(super) gpus: u32,
     pub(super) env: BTreeMap<&'static str, String>,
-    /// On the secure cloud, where the offer stands.
+    /// On the secure cloud, the data centre of the offer.
     pub(super) data_centre: Option<[&'a str; 1]>,
 }
 
@@ -50,7 +49,9 @@ impl<'a> NewPod<'a> {
     pub(super) fn of(order: &'a LeaseOrder) -> Result<Self, AdapterError> {
         let offer = &order.offer;
         if order.nodes != 1 {
-            return Err(cannot("a pod is one container and works in no gang"));
+            return Err(cannot(
+                "a pod is one container and cannot be part of a gang",
+            ));
         }
         let region = offer.place.region.as_deref();
         let region = region.ok_or_else(|| cannot("the offer names no data centre"))?;

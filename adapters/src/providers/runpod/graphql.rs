@@ -1,6 +1,6 @@
 //! The two things that only GraphQL has: the listing of prices and stock, and bids.
 //!
-//! An answer with status 200 may hold errors; they are always looked at.
+//! An answer with status 200 may contain errors; they are always checked.
 
 use market::catalog::Skipped;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ const PATH: &str = "/graphql";
 pub(super) struct Listing {
     pub(super) gpu_types: Vec<Value>,
     pub(super) data_centres: Vec<Value>,
-    /// What of the answer is missing, in words; `None` where it holds everything that was asked for.
+    /// The missing part of the answer, in words; `None` where it is complete.
     pub(super) missing: Option<Skipped>,
 }
 
@@ -50,8 +50,8 @@ pub(super) async fn read_listing(http: &Http) -> Result<Listing, AdapterError> {
     })
 }
 
-/// One query for everything: each count gets a name of its own, because stock and bids differ by
-/// count and a field can be asked for twice only under two names.
+/// One query for everything. Each count gets a name of its own, because stock and bids differ by count, and a
+/// query can repeat a field only under different names.
 fn listing_query() -> String {
     let mut types = String::new();
     let mut centres = String::new();
@@ -76,14 +76,14 @@ fn listing_query() -> String {
     )
 }
 
-/// The error for a listing that is larger than any.
+/// The error for a listing that is implausibly large.
 pub(super) fn unbelieved(why: Rejection) -> AdapterError {
     why.of_listing("POST", PATH)
 }
 
 /// Bids for a pod that may be taken back.
 ///
-/// Errors: a refusal that says so; whatever else is no pod leaves the outcome unknown.
+/// Errors: a refusal that is known to be one; any other answer without a pod leaves the outcome unknown.
 pub(super) async fn bid(http: &Http, input: Value) -> Result<(Answer, BidPod), AdapterError> {
     let mutation = json!({
         "query": "mutation Bid($input: PodRentInterruptableInput!) { \
@@ -98,7 +98,7 @@ pub(super) async fn bid(http: &Http, input: Value) -> Result<(Answer, BidPod), A
     }
 }
 
-/// What errors in place of a pod mean. Only those that are known to precede any pod are refusals.
+/// The meaning of errors in place of a pod. Only errors that are known to come before any pod are refusals.
 fn refused(answer: &Answer, errors: &[Problem]) -> AdapterError {
     let refusal = errors.iter().find_map(Problem::refusal);
     let words = words_of(errors);
@@ -112,7 +112,7 @@ fn refused(answer: &Answer, errors: &[Problem]) -> AdapterError {
     }
 }
 
-/// The first error, without the value that it may quote: values of ours hold a script.
+/// The first error, without the value that it may quote: our values contain a script.
 fn words_of(errors: &[Problem]) -> String {
     let Some(first) = errors.first() else {
         return "no error either".to_owned();

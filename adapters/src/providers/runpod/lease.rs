@@ -1,7 +1,7 @@
-//! Orders at RunPod and the pods that come of them.
+//! Orders at RunPod and the resulting pods.
 //!
-//! On demand a pod is made by REST v2, which knows no bids; a spot pod is made by the bid of
-//! GraphQL. From then on both are pods of REST v2.
+//! REST v2 creates on-demand pods and has no bids; GraphQL creates a spot pod by a bid. From then on both are
+//! pods of REST v2.
 
 use std::collections::BTreeMap;
 
@@ -142,8 +142,8 @@ pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release
     Ok(Release::Accepted)
 }
 
-/// What a refusal of an order means. No capacity has no code of its own, only words; the service
-/// says that any 400 may be one and that the next candidate should be tried.
+/// The meaning of a refusal of an order. Lack of capacity has no code of its own, only words. The
+/// documentation says that any 400 may be one and that the client should try the next candidate.
 fn refusal_of_order(answer: &Answer) -> Refusal {
     let body = answer.json().unwrap_or_default();
     let detail = body["detail"].as_str().unwrap_or_default().to_lowercase();
@@ -152,13 +152,13 @@ fn refusal_of_order(answer: &Answer) -> Refusal {
     }
     match answer.status() {
         400 => Refusal::Capacity,
-        // The account has no access to this pool, but may have to others.
+        // The account has no access to this pool, but may have access to others.
         403 => Refusal::Quota,
         status => Refusal::from_status(status),
     }
 }
 
-/// What the words of a refusal mean, in lower case. Words seen, and words of the documentation.
+/// The meaning of a refusal's words, in lower case. Words seen, and words of the documentation.
 pub(super) fn refusal_in_words(words: &str) -> Option<Refusal> {
     let says = |known: &[&str]| known.iter().any(|word| words.contains(word));
     if says(&["balance", "credit", "funds", "payment"]) {
@@ -227,12 +227,12 @@ fn convert_status(status: &str) -> State {
         // A stopped pod has lost its GPUs, perhaps for ever, while its disk is billed.
         "EXITED" | "ERROR" => State::Failed,
         "TERMINATED" => State::Gone,
-        // `PROVISIONING`, `STARTING`, and every word that is not known yet.
+        // `PROVISIONING`, `STARTING`, and every unknown word.
         _ => State::Pending,
     }
 }
 
-/// The way straight to the pod's own SSH server. The proxy beside it carries no files.
+/// The direct address of the pod's own SSH server. The proxy beside it carries no files.
 fn convert_ssh(ssh: Ssh) -> Option<ProviderNode> {
     let direct = ssh.direct?;
     let port = direct.port.filter(|port| *port > 0)?;
@@ -242,13 +242,13 @@ fn convert_ssh(ssh: Ssh) -> Option<ProviderNode> {
     })
 }
 
-/// What the pod costs, of which a price of zero (stopped) and a placeholder say nothing.
+/// The price of the pod; a price of zero (stopped) or a placeholder is unknown.
 fn convert_cost(cost: &Value, gpus: Option<u32>) -> Option<Money> {
     let gpus = GpuCount::whole(gpus?).ok()?;
     gate::node_price(read_cost(cost)?, gpus).ok()
 }
 
-/// A cost may well be a dollar: it is of a pod that runs.
+/// A cost of one dollar is plausible here, because it is of a running pod.
 fn read_cost(cost: &Value) -> Option<Decimal> {
     let text = cost.as_number()?.to_string();
     Decimal::from_str_exact(&text).ok()

@@ -19,7 +19,7 @@ use super::price::{node_price, read_bid, read_price};
 use super::{COMMUNITY, COUNTS, Cloud, PROFILE, sku};
 use crate::gate::{self, Rejection};
 
-/// The offers of one type of GPU, and why it gave fewer than it might have.
+/// The offers of one type of GPU, and the reasons for missing ones.
 pub(super) fn convert_type(
     record: Value,
     places: &Places,
@@ -72,10 +72,10 @@ fn read_type(record: &Value) -> Result<(GpuType, GpuIdentity), Rejection> {
     Ok((kind, gpu))
 }
 
-/// A type that could be read.
+/// A parsed type.
 struct Typed<'a> {
     kind: &'a GpuType,
-    /// The record as it came, for what the query has named by count.
+    /// The raw record, for the fields that the query named by count.
     record: &'a Value,
     gpu: &'a GpuIdentity,
     now: DateTime<Utc>,
@@ -123,7 +123,7 @@ impl Typed<'_> {
                 });
                 match made {
                     Ok(made) => offers.extend(made),
-                    // The same flaw of every size is told once.
+                    // The same flaw of every size is reported once.
                     Err(rejection) if reported.insert((terms, rejection.why.clone())) => {
                         rejected.push((Some(format!("{name}, {terms}")), rejection));
                     }
@@ -206,7 +206,7 @@ struct GpuType {
 }
 
 impl GpuType {
-    /// Whether a cloud may have it: it does where it says so, and where it says nothing but a price.
+    /// Whether a cloud may have it: where the record says so, or where it has only a price.
     fn may_be_on(&self, cloud: Cloud) -> bool {
         let said = match cloud {
             Cloud::Secure => self.secure_cloud,
@@ -222,7 +222,7 @@ impl GpuType {
         }
     }
 
-    /// The most GPUs of one pod; where nothing is said, one.
+    /// The most GPUs of one pod; one by default.
     fn most_gpus(&self, cloud: Cloud) -> u32 {
         let said = match cloud {
             Cloud::Secure => self.max_gpu_count_secure_cloud,

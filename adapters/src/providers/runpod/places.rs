@@ -70,7 +70,7 @@ impl Places {
     }
 }
 
-/// What a stock word says; none, or one that nobody has seen, says nothing.
+/// The availability of a stock word; a missing or unknown word means unknown.
 pub(super) fn convert_stock(word: Option<&str>) -> Availability {
     let level = match word.unwrap_or_default().to_ascii_lowercase().as_str() {
         "high" => AvailabilityLevel::High,

@@ -1,4 +1,4 @@
-//! Prices as they are published: per GPU and hour, with placeholders among them.
+//! Published prices: per GPU and hour, with placeholders among them.
 
 use market::catalog::SkipReason;
 use market::money::Money;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::gate::{self, Rejection};
 
-/// Prices per GPU-hour that stand where there is none. Zero is one for every provider.
+/// Placeholders for a missing price per GPU-hour. Zero is one for every provider.
 const PLACEHOLDERS: [Decimal; 2] = [Decimal::from_parts(5, 0, 0, false, 1), Decimal::ONE];
 
-/// A price per GPU-hour in US dollars; what stands in the place of a price is none.
+/// A price per GPU-hour in US dollars; a placeholder is an error.
 pub(super) fn read_price(price: &Value) -> Result<Decimal, Rejection> {
     let none = |why: String| Err(Rejection::new(SkipReason::NoPrice, why));
     let text = match price {
@@ -30,7 +30,7 @@ pub(super) fn read_price(price: &Value) -> Result<Decimal, Rejection> {
     Ok(price)
 }
 
-/// The least bid per GPU-hour, which is at most the price on demand.
+/// The lowest bid per GPU-hour, which is at most the price on demand.
 pub(super) fn read_bid(bid: &Value, list_price: Decimal) -> Result<Decimal, Rejection> {
     let bid = read_price(bid)?;
     if bid > list_price {
@@ -40,7 +40,7 @@ pub(super) fn read_bid(bid: &Value, list_price: Decimal) -> Result<Decimal, Reje
     Ok(bid)
 }
 
-/// The price of a pod with so many GPUs.
+/// The price of a pod with this many GPUs.
 pub(super) fn node_price(per_gpu: Decimal, gpus: GpuCount) -> Result<Money, Rejection> {
     let count = Decimal::new(i64::from(gpus.thousandths()), 3);
     let overflow = || Rejection::new(SkipReason::ImplausiblePrice, "the price is beyond any");

@@ -1,4 +1,4 @@
-//! Orders at Voltage Park and the rentals that come of them.
+//! Orders at Voltage Park and the resulting rentals.
 
 use chrono::{DateTime, Utc};
 use market::money::Money;
@@ -76,7 +76,7 @@ pub(super) async fn list(http: &Http) -> Result<Vec<ProviderLease>, AdapterError
         how,
     };
     let convert = |record: Value| {
-        // The words of the parser may repeat the record's values; where it stumbled is enough.
+        // The parser's error may repeat the record's values; the position of the error is enough.
         let rental: Rental = serde_json::from_value(record)
             .map_err(|_| unreadable("a rental is not as published".into()))?;
         convert_rental(rental).ok_or_else(|| unreadable("a rental has no id".into()))
@@ -155,8 +155,8 @@ fn convert_rental(rental: Rental) -> Option<ProviderLease> {
     })
 }
 
-/// The price of one node and hour from `rate_hourly`, which is of all nodes of the rental; `None`
-/// where the count is not said with it, or the price cannot be meant.
+/// The price of one node and hour from `rate_hourly`, which is for all nodes of the rental; `None` where the
+/// count is missing, or the price is implausible.
 fn convert_rate(rental: &Rental) -> Option<Money> {
     let gpus = u32::try_from(rental.specs_per_node.as_ref()?.gpu_count).ok()?;
     let gpus = GpuCount::whole(gpus).ok()?;
@@ -171,7 +171,7 @@ fn convert_status(status: &str) -> State {
         "running" => State::Running,
         "failed" => State::Failed,
         "terminated" => State::Gone,
-        // `pending`, and every word that is not known yet.
+        // `pending`, and every unknown word.
         _ => State::Pending,
     }
 }
@@ -217,7 +217,7 @@ struct Rental {
 struct Networking {
     public_ip: Option<String>,
     private_ip: Option<String>,
-    /// Said by the simulator alone, whose machines cannot take port 22.
+    /// Sent by the simulator alone, whose machines cannot use port 22.
     ssh_port: Option<u16>,
 }
 

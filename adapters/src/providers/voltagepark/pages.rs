@@ -11,13 +11,13 @@ use crate::http::{Http, MAX_BODY_BYTES};
 
 const PAGE_RECORDS: usize = 50;
 
-/// A walk longer than this does not end: the list is taken to be broken.
+/// A walk longer than this does not end: we treat the list as broken.
 const MOST_PAGES: usize = 200;
 
 /// The most that the answers of one walk may hold together. Units: bytes.
 const MOST_BYTES: usize = MAX_BODY_BYTES;
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Debug)]
 pub(super) struct Listing {
     /// The records, each once.
@@ -35,8 +35,8 @@ struct Page {
 
 /// Reads a list to its end.
 ///
-/// Errors: when the first page cannot be read, or holds more records than were asked for. A later
-/// one of that kind is a trouble of the listing.
+/// Errors: when the first page cannot be read, or holds more records than were asked for. If a later page
+/// does, the listing has it as its trouble.
 pub(super) async fn read(http: &Http, path: &str) -> Result<Listing, AdapterError> {
     let mut listing = Listing {
         records: Vec::new(),
@@ -73,7 +73,7 @@ pub(super) async fn read(http: &Http, path: &str) -> Result<Listing, AdapterErro
             .has_next
             .or_else(|| page.total_result_count.map(|total| read < total));
         if read - before < announced {
-            // The list moved under the walk: what stands twice here is missing elsewhere.
+            // The list changed during the walk: a record that appears twice here is missing elsewhere.
             listing.trouble = broken("a record stands on it twice");
             return Ok(listing);
         }

@@ -1,4 +1,4 @@
-//! Faulty demands, one fault each, and the words that answer them.
+//! Demands with one fault each, and the errors that report them.
 
 use chrono::{DateTime, Utc};
 

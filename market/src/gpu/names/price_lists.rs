@@ -1,5 +1,5 @@
-//! Real price lists, where they are at hand: counts known beforehand, and a second reading of the
-//! rules that shares nothing with the first but the table.
+//! Real price lists, where they are available: known counts, and a second reading of the rules that shares
+//! only the table with the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -22,11 +22,11 @@ struct Row {
 /// Provider, SKU, GPU name and memory of one GPU.
 type Sold = (String, String, String, Option<u64>);
 
-/// All rows, or `None` where no lists are at hand.
+/// All rows, or `None` where no lists are available.
 fn rows() -> Option<Vec<Sold>> {
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/market");
     let Ok(files) = std::fs::read_dir(&lists) else {
-        // Not a print macro: those of a passing test are kept from the reader.
+        // Not a print macro: the output of a passing test is not shown.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: needs the price lists in {}",
@@ -83,7 +83,7 @@ fn all_rows_resolve_as_counted_beforehand() {
     assert_eq!(counts, BTreeMap::from(expected));
 }
 
-/// The rule book read word for word: one rule after another, each with its own pattern.
+/// The rule book applied literally: one rule after another, each with its own pattern.
 fn by_the_book(
     rules: &[(RuleRow, Regex)],
     seller: &str,

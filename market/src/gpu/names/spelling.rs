@@ -1,25 +1,25 @@
 //! Names as sellers and people spell them, taken apart: `NVIDIA H100 80GB SXM5` is the model `h100`,
 //! 80 GB of memory and the form SXM.
 //!
-//! What a spelling says only narrows what its model leaves open. Where several cards fit, it stays
-//! open which is meant; where it contradicts every card of its model, it means none of them.
+//! A spelling only narrows what its model leaves open. Where several cards fit, the result stays open; where
+//! it contradicts every card of its model, it matches none.
 
 use super::{Answer, BY_PROVIDER, Certainty, EVERY_SELLER, Resolution, Rule, memory_matches};
 use crate::gpu::{Gpu, GpuFamily, GpuIdentity, GpuWanted};
 use crate::table::squeeze;
 
-/// Words that say nothing about which card it is.
+/// Words that do not identify a card.
 const DECORATION: [&str; 8] = [
     "nvidia", "amd", "instinct", "tesla", "geforce", "tensor", "core", "gpu",
 ];
 
-/// How far a size may be off that alone tells one of several cards from another, as a part of it.
+/// How far off a memory size may be when it alone separates several cards. Units: fraction of the size.
 const SAME_MEMORY: f64 = 0.02;
 
-/// How a card is joined to its node.
+/// How a card connects to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A module of NVIDIA's; of this generation, where it is said.
+    /// An NVIDIA module; of this generation, where it is given.
     Sxm(Option<u32>),
     Pcie,
     /// Two PCIe cards with a bridge, sold under a name of their own.
@@ -73,14 +73,14 @@ fn sxm_generations(arch: &str) -> &'static [u32] {
 /// A name taken apart.
 #[derive(Debug, Default, PartialEq)]
 struct Spelling {
-    /// The words that are nothing else, squeezed.
+    /// The words that are not recognised as anything else, squeezed.
     model: String,
     form: Option<Form>,
-    /// Units: GB or GiB, which nobody tells apart.
+    /// Units: GB or GiB, which people do not distinguish.
     memory_gb: Option<u32>,
     /// Such as `hbm3`.
     memory_type: Option<String>,
-    /// Whether anything but the model is said.
+    /// Whether it gives anything besides the model.
     says_more: bool,
 }
 
@@ -107,7 +107,7 @@ impl Spelling {
         read
     }
 
-    /// Takes a word for what it says; says whether it is more than a part of the model.
+    /// Interprets a word; returns whether it is more than a part of the model.
     fn take(&mut self, word: &str) -> bool {
         if let Some(form) = Form::read(word) {
             self.form = Some(form);
@@ -125,10 +125,10 @@ impl Spelling {
         true
     }
 
-    /// Those of these cards of which all is true that is said.
+    /// The cards of these that match everything in the spelling.
     ///
-    /// Where memory alone tells one of several cards from another, it must be theirs almost exactly:
-    /// no more than usual is then read into a size that sellers round as they like.
+    /// Where only memory separates several cards, it must match almost exactly: sellers round sizes as they
+    /// like, so the usual tolerance would read too much into them.
     fn fitting(&self, cards: &[Gpu], memory_mib: Option<u64>) -> Vec<Gpu> {
         let exactly = self.form.is_none() && cards.len() > 1;
         let has = |gpu: &Gpu, mib: u64| {
@@ -151,7 +151,7 @@ impl Spelling {
         cards.iter().filter(fits).copied().collect()
     }
 
-    /// What these cards of a family are, where their memory is all that tells them from the others.
+    /// The GPU or family that these cards are, where only their memory separates them from the others.
     fn by_memory_alone(&self, candidates: &[Gpu]) -> Option<GpuWanted> {
         let gb = self.memory_gb?;
         let family = GpuFamily::parse(candidates.first()?.family()).ok()?;
@@ -188,7 +188,7 @@ fn memory(word: &str) -> Option<u32> {
     digits?.parse().ok()
 }
 
-/// A model and a form written in one, such as `h100sxm5`.
+/// A model and a form written as one word, such as `h100sxm5`.
 fn glued(word: &str) -> Option<(&str, Form)> {
     ["sxm", "pcie", "nvl"].iter().find_map(|form| {
         let at = word.find(form).filter(|at| *at > 0)?;
@@ -197,7 +197,7 @@ fn glued(word: &str) -> Option<(&str, Form)> {
     })
 }
 
-/// A rule for every seller that speaks of the model, and all rules that do.
+/// A rule for every seller that covers the model, and all rules that do.
 fn rules_of<'r>(
     spelling: &'r Spelling,
     memory_mib: Option<u64>,
@@ -214,7 +214,7 @@ fn rules_of<'r>(
     (fitting, speak())
 }
 
-/// What a seller means who spells a name in a way that no rule and no table has.
+/// Resolves a seller's spelling that no rule and no table has.
 pub(super) fn of_seller(name: &str, memory_mib: Option<u64>) -> Option<Resolution> {
     let spelling = Spelling::read(name);
     if !spelling.says_more || spelling.model.is_empty() {
@@ -226,7 +226,7 @@ pub(super) fn of_seller(name: &str, memory_mib: Option<u64>) -> Option<Resolutio
         Some(Answer::Gpu(GpuIdentity::Known(gpu))) => vec![*gpu],
         Some(Answer::Gpu(GpuIdentity::FamilyOnly(family))) => of_family(*family),
         Some(Answer::NotAGpu | Answer::Other | Answer::Unknown) => return None,
-        // A name that means several cards, and neither memory nor form says which.
+        // A name of several cards, where neither memory nor form selects one.
         None if spelling.form.is_none() && speaking.next().is_some() => return None,
         None => spelling.of_model(),
     };
@@ -253,13 +253,13 @@ pub(super) fn of_seller(name: &str, memory_mib: Option<u64>) -> Option<Resolutio
     })
 }
 
-/// What a demand means that spells a name in another way than the catalogue; `None` where no card fits, or
-/// several that more than their memory tells from the others.
+/// Resolves a demand's spelling that the catalogue does not have; `None` where no card fits, or where several
+/// do that differ in more than memory.
 pub(in crate::gpu) fn of_demand(name: &str) -> Option<GpuWanted> {
     let spelling = Spelling::read(name);
     let mut cards = spelling.of_model();
     if cards.is_empty() && spelling.model.starts_with(|c: char| c.is_ascii_digit()) {
-        // Whoever asks for a 4090 leaves out what all of its kind are called.
+        // People who ask for a 4090 leave out the prefix of the whole series.
         let model = format!("rtx{}", spelling.model);
         cards = Spelling {
             model,
@@ -297,7 +297,7 @@ pub(in crate::gpu) fn has_just(gpu: Gpu, gb: u32) -> bool {
     (f64::from(gb) - published).abs() <= published * SAME_MEMORY
 }
 
-/// The cards of the model that a name speaks of: first those of which all is true that it says.
+/// The cards of the model that a name contains: those that match all of the name come first.
 pub(in crate::gpu) fn near(name: &str) -> Vec<&'static str> {
     let spelling = Spelling::read(name);
     let mut cards = spelling.of_model();
@@ -370,12 +370,12 @@ mod tests {
         assert_eq!(sold("A100 40GB", None).as_deref(), Some("A100"));
         assert_eq!(sold("NVIDIA A100", Some(81_920)).as_deref(), Some("A100"));
         assert_eq!(sold("NVIDIA H100 94GB", None).as_deref(), Some("H100-NVL"));
-        // The column says what the name does not.
+        // The column gives what the name does not.
         assert_eq!(
             sold("A100 SXM4", Some(40_960)).as_deref(),
             Some("A100-SXM-40")
         );
-        // A demand that says 80 GB is not met by the card of 94 GB.
+        // The card of 94 GB does not satisfy a demand for 80 GB.
         assert_eq!(wanted("NVIDIA H100 80GB").as_deref(), Some("H100-80GB"));
         let open = GpuWanted::parse("A100 SXM").expect_err("two cards of two sizes");
         assert_eq!(open.nearest[..2], ["A100-SXM-80", "A100-SXM-40"]);
@@ -408,7 +408,7 @@ mod tests {
             None,
             "the column contradicts"
         );
-        // A bare name that means several cards needs its memory.
+        // A bare name of several cards needs its memory.
         assert_eq!(sold("L4", None).as_deref(), Some("L4"));
         assert_eq!(sold("NVIDIA RTX 3060", None), None);
     }

@@ -1,4 +1,4 @@
-//! The rules of names, read strictly, and the traps they were written for.
+//! The rules of names, read strictly, and the traps that they handle.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ fn every_rule_can_match_and_names_something_known() {
             !why.is_empty() && !source.is_empty(),
             "{provider} {sku_pattern}"
         );
-        // Makes the provider's set of patterns, which is then known to build.
+        // Builds the provider's set of patterns, which proves that it builds.
         let _ = resolve(&provider, "", None, None);
     }
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A random life under caps: at every step the sums are those of all charges, and no cap is passed.
+//! A random life under caps: at every step the sums are those of all charges, and no cap is exceeded.
 
 use std::collections::HashMap;
 
@@ -104,7 +104,7 @@ impl Life<'_> {
         }
     }
 
-    /// What is committed this month, made anew from every charge and from what this test did.
+    /// The committed sum of this month, recomputed from every charge and from this test's own record.
     async fn naively(&self, project: Option<ProjectId>) -> i128 {
         let month = BudgetPeriod::Month.around(self.now);
         let of = |id: ProjectId| project.is_none_or(|own| own == id);
@@ -156,7 +156,7 @@ async fn at_every_step_of_a_random_life_no_cap_is_passed_and_the_sums_are_those_
         for seed in 0..3 {
             let (acme, first) = tenant(store, &format!("acme-{seed}")).await;
             let second = second_project(store, acme).await;
-            // A node for the nine days that are left of the month costs about 5400 dollars.
+            // A node costs about 5400 dollars for the nine days that are left of the month.
             let caps = [
                 (None, 4_000_000_000_000_i64),
                 (Some(second), 1_500_000_000_000),
