@@ -62,12 +62,12 @@ impl Plan {
         let (outcome, why) = match (first, refused) {
             (Some(first), _) => (
                 OfferOutcome::Candidate,
-                format!("It stands in candidate {}", first.rank),
+                format!("It is part of candidate {}", first.rank),
             ),
             (None, Some(refused)) => (OfferOutcome::Refused, refused.why.clone()),
             (None, None) => (
                 OfferOutcome::Eligible,
-                "It satisfies the demand, and is not among the candidates that are kept".to_owned(),
+                "It satisfies the demand, but is not among the candidates that are kept".to_owned(),
             ),
         };
         OfferVerdict {

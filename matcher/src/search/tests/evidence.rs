@@ -135,7 +135,7 @@ fn a_pile_that_no_number_of_nodes_does_while_the_evidence_lasts_is_refused_for_t
     assert_eq!(refused.rejected.by_reason, counted);
     let why = &refused.refused[0].why;
     assert!(
-        why.starts_with("On 10000 nodes the pile takes about ") && why.contains("certified lasts"),
+        why.starts_with("On 10000 nodes the batch takes about ") && why.contains("is valid for"),
         "{why}"
     );
     // What lasts longer than anything is sold for limits nothing.

@@ -48,7 +48,7 @@ fn bare_metal_is_taken_up_to_a_tenth_above_the_cheapest_and_no_further() {
     let within = first("21.99");
     assert_eq!(skus(&within), ["metal", "vm"]);
     let told = &within.candidates[0].reasons[0];
-    let why = "in which the better machine comes first; this one stands on bare metal, that one on \
+    let why = "in which the better machine comes first; this one runs on bare metal, that one on \
                virtual machines";
     assert!(told.contains(why), "{told}");
     assert_eq!(skus(&first("22.02")), ["vm", "metal"]);

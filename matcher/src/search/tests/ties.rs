@@ -171,8 +171,8 @@ fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
     assert_eq!(skus(&plan), ["good", "few", "fair", "poor"]);
     let reason = told(&plan).expect("a reason");
     let words = "costs 1.5 % more than the cheapest, poor poor: up to 10 % is a tie, in which the more \
-                 reliable provider comes first; orders at its provider ended well nearly always of \
-                 late, at that one's ended badly often of late";
+                 reliable provider comes first; orders at its provider have nearly always succeeded \
+                 recently, at that one's have often failed recently";
     assert!(reason.contains(words), "{reason}");
     assert_eq!(skus(&with(false)), ["poor", "few", "fair", "good"]);
 }
@@ -283,7 +283,7 @@ fn of_the_runs_of_a_tie_what_can_be_ordered_comes_first_then_the_better_machine_
     assert_eq!(skus(&plan), ["dear", "young", "old", "vms"]);
     let reason = told(&plan).expect("a reason");
     assert!(
-        reason.ends_with("this one stands on bare metal, that one on virtual machines"),
+        reason.ends_with("this one runs on bare metal, that one on virtual machines"),
         "{reason}"
     );
     let metal = offers

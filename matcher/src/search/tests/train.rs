@@ -23,7 +23,7 @@ fn as_many_nodes_are_taken_as_the_run_costs_least_on() {
     };
     let plan = of(500);
     let best = &plan.candidates[0];
-    let line = "Of all numbers of nodes that may be taken 8 cost least; 3 hold it";
+    let line = "Of all possible node counts 8 costs least; 3 would hold it";
     assert!(best.reasons.iter().any(|reason| reason == line), "{best:?}");
     let cost = |plan: &Plan| plan.candidates[0].facts.run_cost_usd.expect("a cost");
     // Three compute again what eight keep, which costs a fifth more for each token.

@@ -142,7 +142,7 @@ fn a_fleet_that_meets_the_objective_comes_before_a_cheaper_one_that_misses_it() 
     assert!(first.cost_per_hour > second.cost_per_hour);
     assert_eq!(
         first.reasons[0],
-        "It meets the objective in the simulation, and so stands before 1 fleet that would come \
+        "It meets the objective in the simulation, and so ranks before 1 fleet that would come \
          first and misses it"
     );
     // Where both meet it, or one alone was looked at, nothing is moved.

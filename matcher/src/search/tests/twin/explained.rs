@@ -73,19 +73,19 @@ impl Reader<'_> {
                     said == Some(&cost.to_string().as_str()) && cost.units() == rate * gpus
                 });
         }
-        if line.contains("joins its nodes") {
+        if line.contains("connects its nodes") {
             let word = format!("`{}`, with RDMA", offer.internode);
             let left_open = self.demand["fabric"].is_null()
                 && self.demand["policy"]["allow_ethernet"].is_null();
             return nodes > 1
                 && match offer.internode {
                     Internode::Ethernet => line.contains("Plain Ethernet"),
-                    Internode::None => line.contains("Nothing"),
+                    Internode::None => line.contains("No fabric"),
                     _ => line.contains(&word),
                 }
                 && line.starts_with("Warning: ") == (left_open && !line.contains(&word));
         }
-        if line.starts_with("The provider counts") {
+        if line.starts_with("The provider reports") {
             let free = offer.availability.nodes.map(|free| free.to_string());
             return free.is_some_and(|free| has(&free))
                 && has(&self.held(offer).to_string())
@@ -96,7 +96,7 @@ impl Reader<'_> {
         }
         if let Some(age) = line.strip_prefix("Read ") {
             let (age, limit) = age
-                .split_once(" ago, of at most ")
+                .split_once(" ago; the limit is ")
                 .expect("an age and a limit");
             let seconds = |text: &str| {
                 let (count, unit) = text.split_once(' ').expect("a span");
@@ -114,9 +114,9 @@ impl Reader<'_> {
             return within(seconds(age), is)
                 && within(seconds(limit), self.limit(offer).expect("one"));
         }
-        if line.contains(" leaves open which H100 it is: ") {
+        if line.contains(" does not say which H100 it is: ") {
             return matches!(offer.gpu, GpuIdentity::FamilyOnly(_))
-                && line.ends_with("planned as H100-PCIe, than which it is no less");
+                && line.ends_with("planned as H100-PCIe, the least of them");
         }
         if line.starts_with("It cannot be ordered here") {
             return !offer.orderable;
@@ -371,7 +371,7 @@ pub(super) fn tells_its_tie(
         let words = if own.0 != other.0 {
             "this one can be ordered, that one cannot".to_owned()
         } else if stands.0 != beside.0 {
-            format!("this one stands on {}, that one on {}", stands.1, beside.1)
+            format!("this one runs on {}, that one on {}", stands.1, beside.1)
         } else {
             format!(
                 "this one was read {}, that one {}",

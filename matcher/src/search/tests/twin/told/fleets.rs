@@ -11,7 +11,7 @@ impl Reader<'_> {
     /// Whether a line of a fleet is true of it.
     fn is_true_of_fleet(&self, line: &str, candidate: &Candidate) -> bool {
         let (facts, lines) = (&candidate.facts, &candidate.lines);
-        if line.starts_with("Whichever provider is lost") {
+        if line.starts_with("If any one provider is lost") {
             return self.demand["survive"] == "provider" && self.survives(candidate);
         }
         if line.contains(" carries ") || line.contains(" carry ") {
@@ -35,7 +35,7 @@ impl Reader<'_> {
         if line.starts_with("It meets the objective in the simulation: ") {
             return is_beside_dearer(line, candidate);
         }
-        if line.starts_with("It meets the objective in the simulation, and so stands before ") {
+        if line.starts_with("It meets the objective in the simulation, and so ranks before ") {
             return facts.meets_objective == Some(true);
         }
         if line.starts_with("Planned at less, ") {
@@ -207,7 +207,7 @@ impl Reader<'_> {
             && line.starts_with(&format!("{} % of requests wait at most ", asked.0))
             && line.contains(&format!("first token, {quick} included, and "))
             && shows(line, "at most ", " ms for their first token", asked.1)
-            && shows(line, "included, and ", " ms for each other", asked.2)
+            && shows(line, "included, and ", " ms for each later token", asked.2)
             && facts.meets_objective == verdict
             && line.contains("the objective") == verdict.is_some()
             && line.contains(words)
@@ -236,7 +236,7 @@ impl Reader<'_> {
             && shows(
                 line,
                 "planned at ",
-                " % of what",
+                " % of its",
                 percent(facts.planned_share),
             )
             && shows(line, ": at ", " % ", percent(Some(first)))

@@ -31,7 +31,11 @@ impl Reader<'_> {
         match code {
             R::Terms => {
                 offer.terms != Terms::OnDemand
-                    && why == format!("It is sold as {}; on_demand is wanted", offer.terms)
+                    && why
+                        == format!(
+                            "It is sold as {}; the demand asks for on_demand",
+                            offer.terms
+                        )
             }
             R::GpusDoNotDivide => {
                 let wanted = self.demand["gpus"].as_u64().expect("a number") as u32;
@@ -200,8 +204,12 @@ impl Reader<'_> {
             0.0
         };
         let waits_first = number(waits, "request waits ", " ms") + network;
-        let waits_other = number(waits, " and ", " ms for each other");
-        let mean = number(allowed, "included and ", " ms for each other on the mean");
+        let waits_other = number(waits, " and ", " ms for each later token");
+        let mean = number(
+            allowed,
+            "included and ",
+            " ms for each later token on average",
+        );
         let widest = number(why, "On ", " x ");
         widest <= f64::from(gpus(offer))
             && widest * 2.0 > f64::from(gpus(offer))
