@@ -53,7 +53,7 @@ pub struct HybridPlan {
     /// Units: bytes.
     #[schema(minimum = 0)]
     pub weights_bytes: u64,
-    /// How long a fleet is reckoned with in every pair; each pile takes its own time. Units:
+    /// How long a fleet is reckoned with in every pair; each batch takes its own time. Units:
     /// seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_span_seconds: Option<i64>,
@@ -333,7 +333,7 @@ fn shown_pairs<'a>(
     shown
 }
 
-/// The fleet's half, sized for the time that the likeliest run leaves of a pile's limit.
+/// The fleet's half, sized for the time that the likeliest run leaves of a batch's limit.
 fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, runs: &[Candidate]) -> ServeHalf {
     let mut serve = demand.serve_half();
     if let ServeHalf::ServeBatch(pile) = &mut serve

@@ -1,5 +1,5 @@
-//! How the engine of a fleet is started: a command line for one copy, the file of settings that it reads,
-//! and the ports of all copies on a node. It is what the prediction is of; nothing here runs it.
+//! How the engine of a fleet is started: a command line for one replica, the file of settings that it reads,
+//! and the ports of all replicas on a node. It is what the prediction is of; nothing here runs it.
 //!
 //! How much of the memory an engine may take, each counts in its own way: TensorRT-LLM for the cache,
 //! of what is free once the weights are loaded; vLLM for all, of the whole memory. Where each GPU
@@ -15,7 +15,7 @@ use crate::perf::replica::{CacheFormat, Engine, Setup, WeightFormat};
 use crate::perf::serving::Replica;
 use crate::serve::ServeQuery;
 
-/// The port of the first copy on a node; further copies take the ports after it.
+/// The port of the first replica on a node; further replicas take the ports after it.
 const FIRST_PORT: u16 = 8_000;
 
 /// The file of settings, where the command line is run.
@@ -28,13 +28,13 @@ pub struct EngineLaunch {
     pub offer_id: OfferId,
     /// The engine.
     pub engine: String,
-    /// Starts the first copy; further ones take the next GPUs and the next port. Weights in the
+    /// Starts the first replica; further ones take the next GPUs and the next port. Weights in the
     /// wanted precision are expected under the model's name.
     pub command: String,
     /// The file that the command reads; nothing where it reads none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<EngineConfig>,
-    /// The ports of all copies on a node, to be reached from where requests come in.
+    /// The ports of all replicas on a node, to be reached from where requests come in.
     #[schema(value_type = Vec<u32>)]
     pub ports: Vec<u16>,
 }
@@ -163,7 +163,7 @@ fn of_tensorrt_llm(query: &ServeQuery, setup: &Setup<'_>, replica: &Replica) -> 
     (command, contents)
 }
 
-/// The GPUs of the first copy on a node.
+/// The GPUs of the first replica on a node.
 fn gpus(replica: &Replica) -> String {
     let gpus: Vec<String> = (0..replica.gpus).map(|gpu| gpu.to_string()).collect();
     gpus.join(",")

@@ -2,7 +2,7 @@
 //!
 //! Users live at the places of their country in `data/user_places.csv`, evenly; an offer stands
 //! where `market`'s table of regions says, else at the first place of its country. A round trip is
-//! reckoned from the distance: an estimate, since no table of measured ones covers all sellers.
+//! computed from the distance: an estimate, since no table of measured ones covers all sellers.
 
 use std::sync::LazyLock;
 

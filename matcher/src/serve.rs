@@ -1,13 +1,13 @@
 //! Demands of the kinds `serve_realtime` and `serve_batch`: what one node of an offer carries at the
 //! wanted latency, and the nodes that carry the load.
 //!
-//! A copy of the model stays inside one node. Its width is the one with which a node carries most;
-//! of two that carry the same, the narrower (`node`). Where a copy was measured, all are as fast as
+//! A replica of the model stays inside one node. Its width is the one with which a node carries most;
+//! of two that carry the same, the narrower (`node`). Where a replica was measured, all are as fast as
 //! that one (`copy`). Offers of one shape are predicted once. Which offers make the cheapest fleet
 //! together is settled in `fleet_search`.
 //!
-//! A pile of requests knows no latency and may be interrupted: spot and on demand are both taken,
-//! and what ranks is the cost of the whole pile, not of an hour.
+//! A batch of requests knows no latency and may be interrupted: spot and on demand are both taken,
+//! and what ranks is the cost of the whole batch, not of an hour.
 
 mod copy;
 mod node;
@@ -57,24 +57,24 @@ pub(crate) struct ServeQuery {
     pub(crate) asked: Load,
     /// By what it may grow.
     pub(crate) growth: f64,
-    /// What of all that its copies can a fleet is planned at.
+    /// What of all that its replicas can a fleet is planned at.
     pub(crate) planned_share: f64,
     pub(crate) constants: &'static InferenceConstants,
-    /// The measured copy, where there is one.
+    /// The measured replica, where there is one.
     pub(crate) calibration: Option<Calibration>,
     users: Option<Users>,
     /// What is predicted already; offers of one shape differ in price alone.
     nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
-    /// The copies that they are made of: nodes of eight GPUs and of four have some in common.
+    /// The replicas that they are made of: nodes of eight GPUs and of four have some in common.
     copies: RefCell<HashMap<Shape, Predicted>>,
     /// The same with no limit of the time to the first token.
     patient: RefCell<HashMap<(&'static str, u32), Predicted>>,
 }
 
-/// What a prediction depends on: GPU, GPUs of a node or a copy, milliseconds of the network.
+/// What a prediction depends on: GPU, GPUs of a node or a replica, milliseconds of the network.
 type Shape = (&'static str, u32, u32);
 
-/// One copy of the model, or why there is none.
+/// One replica of the model, or why there is none.
 type Predicted = Result<Replica, CannotServe>;
 
 /// The load at the peak.
@@ -164,7 +164,7 @@ impl ServeQuery {
         })
     }
 
-    /// The same with fleets planned at so much of what their copies can. The copies are the same.
+    /// The same with fleets planned at so much of what their replicas can. The replicas are the same.
     pub(crate) fn at_share(&self, planned_share: f64) -> Self {
         Self {
             planned_share,
@@ -173,7 +173,7 @@ impl ServeQuery {
         }
     }
 
-    /// The same with weights in another precision; `None` where none are served in it. A measured copy
+    /// The same with weights in another precision; `None` where none are served in it. A measured replica
     /// stays that of the asked weights, beside what was predicted of these.
     pub(crate) fn with_weights(&self, weights: Precision) -> Option<Self> {
         let work = ServingWork {
@@ -199,7 +199,7 @@ impl ServeQuery {
         }
     }
 
-    /// Whether it is a pile of requests.
+    /// Whether it is a batch of requests.
     pub(crate) const fn is_pile(&self) -> bool {
         matches!(self.asked, Load::Pile(..))
     }
@@ -209,7 +209,7 @@ impl ServeQuery {
         matches!(terms, Terms::OnDemand) || (self.is_pile() && matches!(terms, Terms::Spot))
     }
 
-    /// The hours that so many nodes take for the pile.
+    /// The hours that so many nodes take for the batch.
     pub(crate) fn pile_hours(&self, node: &ServeFit, nodes: u32) -> Option<f64> {
         let Load::Pile(requests, _) = self.asked else {
             return None;
@@ -239,18 +239,18 @@ impl ServeQuery {
         let parts = match load {
             Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
             Load::Concurrency(count) => count,
-            // At no time is anything needed of a pile without a limit.
+            // At no time is anything needed of a batch without a limit.
             Load::Pile(_, None) => 0.0,
             Load::Pile(requests, Some(hours)) => {
                 requests * self.work.output_tokens / (hours * 3_600.0)
             }
         };
-        // The bounds of the schema let a rate come to half the largest integer, and a pile to more:
+        // The bounds of the schema let a rate come to half the largest integer, and a batch to more:
         // the cast stops there, and no fleet carries so much.
         (parts * share * PARTS).ceil().max(1.0) as u64
     }
 
-    /// Finds what a node carries, and the nodes of a fleet of this offer alone. A pile that nothing
+    /// Finds what a node carries, and the nodes of a fleet of this offer alone. A batch that nothing
     /// else limits is done while the evidence of its seller lasts.
     pub(crate) fn fit(
         &self,
@@ -282,7 +282,7 @@ impl ServeQuery {
         let nodes_of = |load| self.need_of_load(load, 1.0).div_ceil(node.capacity);
         let nodes = match self.load() {
             Load::Pile(requests, hours) => {
-                // What was read of its seller says that it is valid when the pile starts.
+                // What was read of its seller says that it is valid when the batch starts.
                 let (within_hours, too_late) = time_for(hours, evidence_hours);
                 let nodes = nodes_of(Load::Pile(requests, Some(within_hours)));
                 if hours.is_none() && nodes > u64::from(MAX_NODES) {
@@ -309,7 +309,7 @@ impl ServeQuery {
         })
     }
 
-    /// What ranks: the cost of an hour of so many nodes, or of the whole pile. It grows with the
+    /// What ranks: the cost of an hour of so many nodes, or of the whole batch. It grows with the
     /// price of a node, or stays. Units: 1e-8 US dollars.
     pub(crate) fn cost(&self, node: &ServeFit, nodes: u32, node_price_units: i64) -> i128 {
         let hour = i128::from(node_price_units) * i128::from(nodes);

@@ -214,7 +214,7 @@ impl<'a> Parts<'a> {
         let full = rows.into_iter();
         full.map(|(line, _)| {
             let row = line.at.row(filter.snapshot);
-            // What is reckoned from a price is reckoned from the mean over the time wanted.
+            // What is computed from a price is computed from the mean over the time wanted.
             let row = match line.covered {
                 Some((_, mean)) => row.at_rate(mean),
                 None => row,

@@ -136,7 +136,7 @@ pub(super) fn put_missing_last(simulated: &mut [Candidate]) {
     }
 }
 
-/// What the requests to fleets wait that were simulated already, whatever share of what their copies can
+/// What the requests to fleets wait that were simulated already, whatever share of what their replicas can
 /// they were planned at.
 #[derive(Default)]
 pub(super) struct Known(HashMap<Nodes, Option<Waits>>);
@@ -196,7 +196,7 @@ impl Tail {
     }
 }
 
-/// Simulates a copy of each line of a fleet, with its share of the load; the slowest line counts.
+/// Simulates a replica of each line of a fleet, with its share of the load; the slowest line counts.
 fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
     let capacity: f64 = (lines.iter())
         .map(|line| line.node.capacity as f64 * f64::from(line.nodes))
@@ -205,7 +205,7 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
         let chip = Chip::of_spec(line.row.spec?)?;
         let share = line.node.capacity as f64 / f64::from(line.node.replicas_per_node) / capacity;
         let arrivals = match serve.load() {
-            // The prediction's own time runs faster by the factor of a measured copy.
+            // The prediction's own time runs faster by the factor of a measured replica.
             Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share / serve.speed()),
             // The cast stops at the largest integer; the simulation counts far fewer.
             Load::Concurrency(count) => Arrivals::InFlight((count * share).ceil() as u32),

@@ -1,5 +1,5 @@
 //! Fleets with more room: where the fleet that would stand first misses the objective in the simulation,
-//! copies are planned at less of what they can, so that there are more of them with less to do each.
+//! replicas are planned at less of what they can, so that there are more of them with less to do each.
 //!
 //! The shares are the same whatever the objective is, so that what is tried for one is tried for every
 //! looser one too. The cheapest fleet at a smaller share is never cheaper, so the search ends at the
@@ -18,7 +18,7 @@ use crate::serve::ServeQuery;
 use crate::snapshot::RowId;
 use crate::walk::HeldRows;
 
-/// At which shares of what their copies can fleets are planned, as far as they are below the one at which
+/// At which shares of what their replicas can fleets are planned, as far as they are below the one at which
 /// the demand is planned first.
 const SHARES: [f64; 7] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3];
 

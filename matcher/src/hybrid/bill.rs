@@ -46,7 +46,7 @@ pub(super) struct Reckoning<'a> {
 enum Span {
     /// So many seconds, which are assumed where the demand leaves the end open.
     Fleet { seconds: i64, assumed: bool },
-    /// As long as each takes for the pile, and until when it must be done.
+    /// As long as each takes for the batch, and until when it must be done.
     Pile { until: Option<DateTime<Utc>> },
 }
 
@@ -140,7 +140,7 @@ impl<'a> Reckoning<'a> {
         })
     }
 
-    /// Before this no fleet that is reckoned with over a span ends; `None` of piles.
+    /// Before this no fleet that is reckoned with over a span ends; `None` of batches.
     pub(super) fn fleets_end_after(&self) -> Option<DateTime<Utc>> {
         self.serve_ends_at(self.serves_after, self.span_seconds()?)
     }
@@ -167,7 +167,7 @@ impl<'a> Reckoning<'a> {
         ends
     }
 
-    /// When a fleet ends, or a pile is done, that begins then.
+    /// When a fleet ends, or a batch is done, that begins then.
     fn serve_ends_at(&self, serves_from: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
         let by_span = later(serves_from, seconds)?;
         Some(self.window.end.map_or(by_span, |end| end.min(by_span)))
@@ -345,7 +345,7 @@ impl<'a> Reckoning<'a> {
         sum([least, listed(&run.lines, waits)?, pays])
     }
 
-    /// What a fleet costs that costs so much an hour, or a pile that costs so much. Units: 1e-8 US
+    /// What a fleet costs that costs so much an hour, or a batch that costs so much. Units: 1e-8 US
     /// dollars.
     pub(super) fn serve_cost_units(&self, ranked: i128) -> i128 {
         match self.span {
@@ -377,7 +377,7 @@ impl<'a> Reckoning<'a> {
 /// The GPU-seconds of a run that starts then, and what they cost: those that are paid for first.
 fn trained(run: &Candidate, starts_at: DateTime<Utc>) -> Option<(i64, Money)> {
     let gpus = f64::from(run.gpus());
-    // As the run's own cost is reckoned: whole GPU-seconds, rounded up.
+    // As the run's own cost is computed: whole GPU-seconds, rounded up.
     let gpu_seconds = (run.facts.run_hours? * gpus * 3_600.0).ceil() as i64;
     let seconds = run_seconds(run)?;
     let mut left = gpu_seconds;

@@ -67,7 +67,7 @@ impl Calibration {
         Self::checked(measured, run.tokens_per_second, step.gpu, run.gpus)
     }
 
-    /// A measured copy.
+    /// A measured replica.
     ///
     /// Errors: [`MatchError::Calibration`], likewise.
     pub fn of_copy(
@@ -141,7 +141,7 @@ impl Nearness {
         }
     }
 
-    /// The half-width of a copy's interval: how far a measured copy carries to others was not
+    /// The half-width of a replica's interval: how far a measured replica carries to others was not
     /// measured, so it narrows the interval of its own kind alone.
     #[must_use]
     pub fn of_copy(self, without: f64) -> f64 {

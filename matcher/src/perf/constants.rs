@@ -108,7 +108,7 @@ impl TrainingIntervals {
 }
 
 impl InferenceIntervals {
-    /// The half-width for a copy of a model on a chip.
+    /// The half-width for a replica of a model on a chip.
     #[must_use]
     pub fn half_width(&self, ground: InferenceGround, basis: Basis) -> f64 {
         let group = match ground {

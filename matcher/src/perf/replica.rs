@@ -1,4 +1,4 @@
-//! How fast one copy of a model serves: what fits, throughput, latency, in closed form.
+//! How fast one replica of a model serves: what fits, throughput, latency, in closed form.
 //!
 //! `rates` gives the time of one decoding step and of reading a prompt; here is how many
 //! sequences fit, and what continuous batching makes of both: while one request is written, each
@@ -107,7 +107,7 @@ pub struct Limits {
     pub first_token_seconds: Option<f64>,
 }
 
-/// How one copy serves at its batch.
+/// How one replica serves at its batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Served {
     /// Tokens written per second.
@@ -122,7 +122,7 @@ pub struct Served {
     pub capacity: f64,
 }
 
-/// Why a copy of the model does not serve.
+/// Why a replica of the model does not serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CannotServe {
     /// Weights and one sequence's cache do not fit.
@@ -183,7 +183,7 @@ impl CacheFormat {
 }
 
 impl Setup<'_> {
-    /// GPUs of the copy.
+    /// GPUs of the replica.
     #[must_use]
     pub fn gpus(&self) -> f64 {
         self.tensor * self.pipeline
@@ -205,8 +205,8 @@ impl Setup<'_> {
         self.model.kv_elements_per_token * self.cache.bytes() * kept
     }
 
-    /// How often the GPUs of the copy keep the cache of a sequence. A head's keys are not split:
-    /// where more GPUs share a matrix than there are heads of keys, several keep the same one.
+    /// How often the GPUs of the replica keep the cache of a sequence. A head's keys are not split:
+    /// where more GPUs share a matrix than there are KV heads, several keep the same one.
     /// Where each GPU attends to sequences of its own, each keeps those alone.
     #[must_use]
     pub fn cache_copies(&self, constants: &InferenceConstants) -> f64 {
@@ -225,7 +225,7 @@ impl Setup<'_> {
         self.cache_bytes(set_aside) * self.cache_copies(constants)
     }
 
-    /// How many sequences fit beside the weights; below one, the copy cannot serve.
+    /// How many sequences fit beside the weights; below one, the replica cannot serve.
     #[must_use]
     pub fn capacity(&self, constants: &InferenceConstants) -> f64 {
         let usable = usable_bytes_per_gpu(constants, self.chip);
@@ -257,7 +257,7 @@ impl Setup<'_> {
     }
 
     /// Whether each GPU keeps the cache of sequences of its own. vLLM does so for latent attention
-    /// as AMD tunes it, whose one head of keys all GPUs of a group would keep.
+    /// as AMD tunes it, whose one KV head all GPUs of a group would keep.
     pub(crate) fn attends_per_gpu(&self) -> bool {
         let amd = [Engine::VllmAmd, Engine::VllmAmdMlperf].contains(&self.engine);
         let latent_mixture = self.model.latent_attention && self.model.is_mixture();
@@ -295,7 +295,7 @@ pub fn usable_bytes_per_gpu(constants: &InferenceConstants, chip: &Chip) -> f64 
     memory * constants.memory_share - constants.activations_gb * 1e9
 }
 
-/// Predicts how one copy serves, at the largest batch that fits and meets the limits.
+/// Predicts how one replica serves, at the largest batch that fits and meets the limits.
 ///
 /// Errors: [`CannotServe`].
 pub fn serve(
@@ -323,7 +323,7 @@ pub fn serve_as_well_as_it_can(
     Ok(cycle.at(batch))
 }
 
-/// Continuous batching on one copy.
+/// Continuous batching on one replica.
 struct Cycle<'a> {
     rates: Rates<'a>,
     capacity: f64,

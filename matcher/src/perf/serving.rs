@@ -1,8 +1,8 @@
-//! One copy of a model on GPUs of a node, as fleets are made of: what is served, in which layout,
+//! One replica of a model on GPUs of a node, as fleets are made of: what is served, in which layout,
 //! at the largest batch that meets the latency objective.
 //!
 //! The rates are those of [`super::replica`]. A layout splits matrices over the GPUs that a fast
-//! link joins; where none does, or the copy is wider than the link reaches, stages are tried too.
+//! link joins; where none does, or the replica is wider than the link reaches, stages are tried too.
 
 use market::demand::{LatencyObjective, Precision};
 
@@ -35,11 +35,11 @@ pub struct ServingWork {
     pub latency: LatencyObjective,
 }
 
-/// One copy of a model on some GPUs of a node, at the largest batch that fits and meets the
+/// One replica of a model on some GPUs of a node, at the largest batch that fits and meets the
 /// latency objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Replica {
-    /// GPUs of the copy.
+    /// GPUs of the replica.
     pub gpus: u32,
     /// GPUs that share each matrix; the rest are stages.
     pub tensor: u32,
@@ -118,7 +118,7 @@ impl ServingWork {
             .unwrap_or_else(|| self.setup(chip, 1, gpus).needed_bytes(constants))
     }
 
-    /// Whether so many GPUs could hold one copy and a sequence if the heads could be shared out over them.
+    /// Whether so many GPUs could hold one replica and a sequence if the heads could be shared out over them.
     #[must_use]
     pub fn lacks_heads_alone(
         &self,
@@ -130,7 +130,7 @@ impl ServingWork {
             && self.needed_bytes(constants, chip, gpus) <= usable_bytes(constants, chip, gpus)
     }
 
-    /// The fewest GPUs, doubling from one, that hold one copy and a sequence.
+    /// The fewest GPUs, doubling from one, that hold one replica and a sequence.
     #[must_use]
     pub fn fewest_gpus(
         &self,
@@ -159,7 +159,7 @@ impl ServingWork {
         }
     }
 
-    /// Seconds until the first token and per further token of a request that has a copy on so
+    /// Seconds until the first token and per further token of a request that has a replica on so
     /// many GPUs to itself, in the layout that writes fastest.
     #[must_use]
     pub fn seconds_alone(
@@ -181,7 +181,7 @@ impl ServingWork {
             .unwrap_or((f64::INFINITY, f64::INFINITY))
     }
 
-    /// One copy of the model on so many GPUs of a kind, in the layout that writes most.
+    /// One replica of the model on so many GPUs of a kind, in the layout that writes most.
     ///
     /// Units: `network_seconds` is what the network takes of the time to the first token.
     /// Errors: [`CannotServe`].
@@ -230,7 +230,7 @@ impl ServingWork {
         Some(limit / 1e3 - network_seconds)
     }
 
-    /// What requests to one copy wait, by simulation; `None` where answers are too long for one.
+    /// What requests to one replica wait, by simulation; `None` where answers are too long for one.
     #[must_use]
     pub fn tails(
         &self,
@@ -255,7 +255,7 @@ impl ServingWork {
         simulate(&load, &times, SEED)
     }
 
-    /// The ways to lay a copy out on so many GPUs of a node.
+    /// The ways to lay a replica out on so many GPUs of a node.
     pub(super) fn layouts<'a>(
         &'a self,
         chip: &'a Chip,
@@ -272,7 +272,7 @@ impl ServingWork {
     }
 }
 
-/// The steps of a copy as the closed form has them.
+/// The steps of a replica as the closed form has them.
 struct CopyTimes<'a> {
     rates: Rates<'a>,
     prompt: PromptTimes,

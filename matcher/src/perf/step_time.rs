@@ -87,13 +87,13 @@ pub enum Strategy {
     FullShard,
     /// Gradients and optimiser; weights are gathered once a micro batch (ZeRO-2).
     GradientShard,
-    /// All three within a node, copies between nodes.
+    /// All three within a node, replicas between nodes.
     HybridShard,
     /// The optimiser, within a node.
     OptimiserInNode,
     /// The optimiser (ZeRO-1).
     OptimiserShard,
-    /// Nothing: a whole copy on each.
+    /// Nothing: a whole replica on each.
     Replicated,
     /// Adapters over a whole copy of frozen weights, which exchange next to nothing.
     Adapters,
@@ -186,13 +186,13 @@ impl StepTime {
 }
 
 impl Layout {
-    /// Copies of the model.
+    /// Replicas of the model.
     #[must_use]
     pub fn copies(&self, gpus: f64) -> f64 {
         (gpus / (self.tensor * self.pipeline * self.context)).max(1.0)
     }
 
-    /// GPUs that share one copy's matrices and layers.
+    /// GPUs that share one replica's matrices and layers.
     fn shards(&self) -> f64 {
         self.tensor * self.pipeline
     }

@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 /// The figures behind a candidate's reasons; those that its kind of demand has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Facts {
-    /// Memory that the work needs, over all GPUs of one copy of the model. Units: 1e9 bytes.
+    /// Memory that the work needs, over all GPUs of one replica of the model. Units: 1e9 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_needed_gb: Option<f64>,
     /// Memory that those GPUs have for it. Units: 1e9 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_available_gb: Option<f64>,
-    /// How long the training run is predicted to take, failures included, or the pile of requests.
+    /// How long the training run is predicted to take, failures included, or the batch of requests.
     /// Units: hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_hours: Option<f64>,
-    /// What the training run, or the pile of requests, is predicted to cost. Units: US dollars.
+    /// What the training run, or the batch of requests, is predicted to cost. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_cost_usd: Option<Money>,
     /// What 1e9 tokens are predicted to cost, failures included. Units: US dollars.
@@ -53,17 +53,17 @@ pub struct Facts {
     /// Spare nodes that the run is worth holding; they are in no price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare_nodes: Option<u32>,
-    /// What of all that its copies can the fleet is planned at; the rest is a warm buffer. Units: a
+    /// What of all that its replicas can the fleet is planned at; the rest is a warm buffer. Units: a
     /// share, 1 for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_share: Option<f64>,
-    /// Copies of the model in the fleet.
+    /// Replicas of the model in the fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
-    /// GPUs of one copy of the model.
+    /// GPUs of one replica of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus_per_replica: Option<u32>,
-    /// Sequences that a copy answers together.
+    /// Sequences that a replica answers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequences_per_replica: Option<f64>,
     /// Tokens per second that the run is predicted to train while nothing fails, or the fleet to

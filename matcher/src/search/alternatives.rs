@@ -9,7 +9,7 @@ use crate::perf::serving::weight_format;
 use crate::plan::{Alternative, Plan};
 
 /// Adds what the best fleet would cost with weights of each other precision with which it costs less,
-/// planned at the same share of what copies can. What was measured is of the weights that are asked
+/// planned at the same share of what replicas can. What was measured is of the weights that are asked
 /// for, and its factor holds for the others too: it is of the tenant's own software.
 pub(super) fn with_alternatives(mut plan: Plan, query: &Query<'_>, filter: &Filter<'_>) -> Plan {
     use Precision::{Bf16, Fp4, Fp8, Int4, Int8};

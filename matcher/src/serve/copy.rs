@@ -1,4 +1,4 @@
-//! One copy of the model as fast as a measured one.
+//! One replica of the model as fast as a measured one.
 
 use market::demand::{LatencyObjective, ServeCalibration};
 use market::gpu::GpuSpec;
@@ -12,12 +12,12 @@ use crate::perf::replica::CannotServe;
 use crate::perf::serving::{Replica, ServingWork};
 
 impl ServeQuery {
-    /// How many times as fast as predicted the measured copy was.
+    /// How many times as fast as predicted the measured replica was.
     pub(crate) fn speed(&self) -> f64 {
         (self.calibration.as_ref()).map_or(1.0, Calibration::factor)
     }
 
-    /// One copy as fast as the measured one: limits are held against the prediction in its own
+    /// One replica as fast as the measured one: limits are held against the prediction in its own
     /// time, which runs by the factor faster.
     pub(super) fn replica(
         &self,
@@ -43,7 +43,7 @@ impl ServeQuery {
         let limited = work(stretched(self.work.latency.first_token_ms));
         let network_seconds = network_seconds * speed;
         let limit = limited.first_token_limit(network_seconds);
-        // A limit that the best copy meets without one changes nothing, since with one no copy is
+        // A limit that the best replica meets without one changes nothing, since with one no replica is
         // better; and what is too large or too slow without is so with one.
         let replica = match patient {
             Ok(copy) if limit.is_some_and(|limit| copy.first_token_seconds > limit) => {

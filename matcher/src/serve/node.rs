@@ -1,4 +1,4 @@
-//! What one node of an offer carries: as many copies of the width with which that is most.
+//! What one node of an offer carries: as many replicas of the width with which that is most.
 
 use market::demand::Precision;
 use market::gpu::GpuSpec;
@@ -13,9 +13,9 @@ use crate::reason::ReasonCode;
 /// What one node of an offer carries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ServeFit {
-    /// One copy of the model.
+    /// One replica of the model.
     pub(crate) replica: Replica,
-    /// Copies on each node.
+    /// Replicas on each node.
     pub(crate) replicas_per_node: u32,
     /// The share of the load that a node carries, in the parts of [`ServeQuery::need`].
     pub(crate) capacity: u64,
@@ -98,7 +98,7 @@ impl ServeQuery {
         }
     }
 
-    /// What the copies on a node carry, rounded down.
+    /// What the replicas on a node carry, rounded down.
     ///
     /// By Little's law the requests in flight are those that come in times the time each takes, so
     /// a rate of requests needs tokens per second, and a number in flight needs places in batches.

@@ -34,7 +34,7 @@ impl Allowed {
 pub(crate) struct AllowedRow(Row);
 
 impl AllowedRow {
-    /// The same at another rate than its own, from which all is reckoned that comes from a price.
+    /// The same at another rate than its own, from which all is computed that comes from a price.
     pub(crate) fn at_rate(self, rate: Rate) -> Self {
         Self(Row {
             rate: Some(rate),

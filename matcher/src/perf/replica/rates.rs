@@ -1,4 +1,4 @@
-//! The time of one decoding step and of one token of a prompt, on one copy of a model.
+//! The time of one decoding step and of one token of a prompt, on one replica of a model.
 
 use market::math::{log2, pow};
 
@@ -25,7 +25,7 @@ const LLAMA_CPP_PEAK: f64 = 2e14;
 /// What of the shorter of reading and multiplying does not hide behind the longer.
 const UNHIDDEN: f64 = 0.3;
 
-/// How long prompts of one length take on one copy. Units: seconds.
+/// How long prompts of one length take on one replica. Units: seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PromptTimes {
     /// Each of many: the stages of a pipeline read different ones at the same time.
@@ -42,7 +42,7 @@ impl PromptTimes {
     }
 }
 
-/// The rates of one copy.
+/// The rates of one replica.
 #[derive(Debug)]
 pub struct Rates<'a> {
     setup: &'a Setup<'a>,
@@ -60,7 +60,7 @@ pub struct Rates<'a> {
 }
 
 impl<'a> Rates<'a> {
-    /// The rates of a copy.
+    /// The rates of a replica.
     #[must_use]
     pub fn new(constants: &'a InferenceConstants, setup: &'a Setup<'a>) -> Self {
         let (link, link_latency) = link(constants, setup);

@@ -1,4 +1,4 @@
-//! How long requests really wait: an event simulation of continuous batching on one copy.
+//! How long requests really wait: an event simulation of continuous batching on one replica.
 //!
 //! The closed form knows means. Here requests arrive one by one, queue for a place in the batch,
 //! have their prompt read, and get a token with every step of the batch until their answer is
@@ -19,7 +19,7 @@ const PROMPT_TOKENS_A_STEP: f64 = 8_192.0;
 /// it seldom is later.
 const REQUESTS: usize = 4_000;
 
-/// Steps that are simulated at most: a copy that is nearly idle has the same tails after few.
+/// Steps that are simulated at most: a replica that is nearly idle has the same tails after few.
 const STEPS: u64 = 100_000;
 
 /// How requests come in.
@@ -31,7 +31,7 @@ pub enum Arrivals {
     InFlight(u32),
 }
 
-/// What one copy is asked for.
+/// What one replica is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CopyLoad {
     /// How requests come in.
@@ -44,7 +44,7 @@ pub struct CopyLoad {
     pub most_together: u32,
 }
 
-/// The times of a copy's steps. Units: seconds.
+/// The times of a replica's steps. Units: seconds.
 pub trait StepTimes {
     /// To read one prompt.
     fn prompt(&self) -> PromptTimes;
@@ -119,7 +119,7 @@ struct Request {
     done_after: u64,
 }
 
-/// Simulates a copy under a load. The same load, times and seed give the same tails.
+/// Simulates a replica under a load. The same load, times and seed give the same tails.
 ///
 /// `None` where answers are so long that none is written in the steps that are simulated.
 #[must_use]

@@ -151,7 +151,7 @@ fn gpus_that_share_fewer_heads_of_keys_keep_copies_of_them() {
         };
         setup.cache_copies(constants())
     };
-    // Four heads of keys.
+    // Four KV heads.
     for (tensor, kept) in [(1.0, 1.0), (4.0, 1.0), (8.0, 2.0)] {
         assert_eq!(copies(&qwen, Engine::VllmAmd, tensor), kept);
         // Here each GPU attends to sequences of its own.

@@ -196,7 +196,7 @@ impl Test {
         })
     }
 
-    /// Throughput of the whole machine in its best layout: copies of a power of two of GPUs, and
+    /// Throughput of the whole machine in its best layout: replicas of a power of two of GPUs, and
     /// where none fits, one pipeline over all.
     fn best_layout(&self, constants: &InferenceConstants) -> Result<f64, CannotServe> {
         let limits = Limits {

@@ -33,9 +33,9 @@ struct Open {
     /// The fewest nodes on which it fits.
     from: u32,
     /// No fewer GPU-seconds than these are taken from the number of nodes on at which they were
-    /// reckoned.
+    /// computed.
     least: f64,
-    /// From how many nodes on it is reckoned anew.
+    /// From how many nodes on it is computed anew.
     again_at: u32,
 }
 

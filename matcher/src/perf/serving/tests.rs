@@ -103,7 +103,7 @@ fn a_copy_whose_needs_are_said_to_be_met_serves_and_no_other() {
     for (name, gpu, gpus, step_tokens) in [
         ("Llama 3 70B", "H100-SXM", 1, 500.0),
         ("Llama 3 70B", "L40S", 4, 5_000.0),
-        // Each of its four heads of keys is kept twice.
+        // Each of its four KV heads is kept twice.
         ("Qwen3 235B-A22B", "MI300X", 8, 50_000.0),
     ] {
         let mut narrow = work(name, Precision::Fp8);
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// The ways to lay a copy out on so many GPUs: those that share a matrix, and the stages.
+/// The ways to lay a replica out on so many GPUs: those that share a matrix, and the stages.
 fn ways(model: &ModelFigures, gpu: &str, gpus: u32) -> Vec<(f64, f64)> {
     let work = ServingWork {
         model: model.clone(),

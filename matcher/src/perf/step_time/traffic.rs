@@ -154,7 +154,7 @@ pub(super) fn between_copies(
     }
 }
 
-/// The rings that join the copies of a model, within nodes and between them.
+/// The rings that join the replicas of a model, within nodes and between them.
 struct Rings {
     nodes: f64,
     /// Seconds for one byte of each parameter.
@@ -215,7 +215,7 @@ impl Rings {
 }
 
 /// Parameters of a stage that a node exchanges with others, and that one GPU does. Experts that
-/// are spread over GPUs are exchanged with their own copies alone.
+/// are spread over GPUs are exchanged with their own replicas alone.
 fn held_params(cluster: &Cluster<'_>, job: &Job<'_>, layout: &Layout) -> (f64, f64) {
     let total = job.model.params_total;
     let experts = match job.model.experts {

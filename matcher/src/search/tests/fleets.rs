@@ -310,7 +310,7 @@ fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
         spot,
     ];
     let plan = find(market.clone(), &pile(json!({})));
-    // The cheapest hour is the slow one's; the cheapest pile is not.
+    // The cheapest hour is the slow one's; the cheapest batch is not.
     assert_eq!(skus(&plan), ["spot", "firm", "slow"]);
     let (first, last) = (&plan.candidates[0], &plan.candidates[2]);
     assert_eq!((first.nodes(), last.nodes()), (1, 1));
@@ -327,7 +327,7 @@ fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
     assert!((2..=3).contains(&hurried.nodes()), "{}", hurried.nodes());
     let ratio = hurried.facts.run_cost_usd.expect("a cost").units() as f64 / expected;
     assert!((ratio - 1.0).abs() < 1e-6);
-    // Requests that are answered as they come are not put on spot, and answering the same pile as
+    // Requests that are answered as they come are not put on spot, and answering the same batch as
     // it comes costs no less.
     let rate = 200.0;
     let served = chat(json!({ "requests_per_second": rate, "output_tokens": 16 }));

@@ -327,7 +327,7 @@ proptest! {
         }
     }
 
-    /// Where the copies are the same: with larger batches the same share comes to fewer nodes.
+    /// Where the replicas are the same: with larger batches the same share comes to fewer nodes.
     #[test]
     fn a_looser_objective_is_met_for_no_more(
         prices in prop::collection::vec(100_u32..400, 1..4),

@@ -1,5 +1,5 @@
 //! The reader with a pencil at training runs and fleets: what is said of memory, layouts, rates and
-//! costs is reckoned again from the offer, the demand, published figures and the candidate's facts.
+//! costs is computed again from the offer, the demand, published figures and the candidate's facts.
 //! A line that cannot be read is as wrong as one that is not true.
 
 mod fleets;

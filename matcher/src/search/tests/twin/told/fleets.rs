@@ -327,7 +327,7 @@ impl Reader<'_> {
         possible && dearest <= price
     }
 
-    /// Whether without any one provider the copies that are told of have room for the load.
+    /// Whether without any one provider the replicas that are told of have room for the load.
     fn survives(&self, candidate: &Candidate) -> bool {
         let told = (candidate.reasons.iter()).filter(|line| line.contains(": A replica of "));
         let rooms: Vec<_> = (candidate.lines.iter().zip(told))
