@@ -1,10 +1,10 @@
 //! Filter, gang, score, explain over an in-memory snapshot. Pure.
 //!
-//! [`snapshot`] holds all live offers, [`search()`] finds what satisfies a demand: each offer is
-//! either eligible and ranked, or counted under exactly one [`ReasonCode`]. What a kind of demand
-//! needs and how it ranks is in `gpus`, `train` and `serve`, how two go together in `hybrid`; the arithmetic of memory and speed
-//! is in [`perf`], the models that it knows by name in [`models`]. Freezing a candidate's price is
-//! `pricing`'s business, setting it aside the store's.
+//! [`snapshot`] holds all live offers. [`search()`] finds the offers that satisfy a demand: each offer is
+//! either eligible and ranked, or counted under exactly one [`ReasonCode`]. `gpus`, `train` and `serve` hold
+//! the needs and the ranking of each kind of demand, and `hybrid` combines two of them. [`perf`] holds the
+//! arithmetic of memory and speed, and [`models`] the models that it knows by name. `pricing` freezes a
+//! candidate's price, and the store holds its nodes.
 
 #![forbid(unsafe_code)]
 
@@ -80,7 +80,7 @@ pub enum MatchError {
     UnknownModel {
         /// What was asked for, cut to 80 characters.
         name: String,
-        /// Up to three known names that look most like it, nearest first.
+        /// Up to three known names that are most similar, nearest first.
         nearest: Vec<&'static str>,
     },
     /// The work is not done in this precision.
@@ -91,7 +91,7 @@ pub enum MatchError {
         /// The precision.
         precision: Precision,
     },
-    /// The measurement cannot be of what the demand asks for.
+    /// The measurement does not fit the demand.
     #[error("the calibration cannot be used: {0}")]
     Calibration(String),
     /// The load of a serving demand is missing.

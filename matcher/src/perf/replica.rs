@@ -1,8 +1,8 @@
-//! How fast one replica of a model serves: what fits, throughput, latency, in closed form.
+//! How fast one replica of a model serves: memory, throughput, latency, in closed form.
 //!
-//! `rates` gives the time of one decoding step and of reading a prompt; here is how many
-//! sequences fit, and what continuous batching makes of both: while one request is written, each
-//! slot of the batch reads one prompt. Queues are not modelled; tails need a simulation.
+//! `rates` gives the time of one decoding step and of reading a prompt. This module computes the number of
+//! sequences that fit, and the effect of continuous batching: while one request is written, each slot of the
+//! batch reads one prompt. Queues are not modelled; tail latency needs a simulation (`tails`).
 //! Sources: Pope et al. 2022, Williams et al. 2009 (roofline).
 
 mod rates;
@@ -71,7 +71,7 @@ pub enum Engine {
     Mlc,
 }
 
-/// What is served, and on what.
+/// The model that is served, and its hardware.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// The model.
@@ -94,14 +94,14 @@ pub struct Setup<'a> {
     pub output_tokens: f64,
 }
 
-/// What bounds the batch, and what the answers must meet. `Default` bounds nothing.
+/// The limits on the batch and on the latency. `Default` sets no limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
     /// Requests in flight, in place of the largest batch that the engine schedules.
     pub concurrency: Option<f64>,
     /// Requests of a finite test, which ends with a batch that drains.
     pub requests: Option<f64>,
-    /// The most seconds per token that the tail may take; the mean must stay further below.
+    /// The most seconds per token of the slow requests; the mean must stay further below.
     pub per_token_seconds: Option<f64>,
     /// The most seconds until the first token, without queueing.
     pub first_token_seconds: Option<f64>,
@@ -118,7 +118,7 @@ pub struct Served {
     pub first_token_seconds: f64,
     /// Sequences answered together, on average.
     pub batch: f64,
-    /// Sequences whose cache fits.
+    /// The number of sequences whose cache fits.
     pub capacity: f64,
 }
 
@@ -157,7 +157,7 @@ impl WeightFormat {
 }
 
 impl Engine {
-    /// How well predictions for a model in this engine are known to hold.
+    /// The group of measured errors for predictions of a model in this engine.
     #[must_use]
     pub fn ground(self, model: &ModelFigures) -> InferenceGround {
         match self {
@@ -195,7 +195,7 @@ impl Setup<'_> {
         memory::weight_bytes(self.model, self.weights.bytes())
     }
 
-    /// Bytes of the cache of a sequence of so many tokens; layers with a window keep no more.
+    /// Bytes of the cache of a sequence of so many tokens; layers with a window keep at most their window.
     #[must_use]
     pub fn cache_bytes(&self, tokens: f64) -> f64 {
         let kept = self.model.sliding.map_or(tokens, |sliding| {
@@ -217,15 +217,15 @@ impl Setup<'_> {
         1.0 + constants.cache_copies * (kept - 1.0)
     }
 
-    /// Bytes over all GPUs that the cache of one sequence takes, its whole prompt and what is set
-    /// aside for its answer.
+    /// Bytes over all GPUs that the cache of one sequence takes: its whole prompt, and the reserve for its
+    /// answer.
     #[must_use]
     pub fn sequence_bytes(&self, constants: &InferenceConstants) -> f64 {
         let set_aside = self.input_tokens + self.output_tokens * constants.answer_occupancy;
         self.cache_bytes(set_aside) * self.cache_copies(constants)
     }
 
-    /// How many sequences fit beside the weights; below one, the replica cannot serve.
+    /// The number of sequences that fit beside the weights; below one, the replica cannot serve.
     #[must_use]
     pub fn capacity(&self, constants: &InferenceConstants) -> f64 {
         let usable = usable_bytes_per_gpu(constants, self.chip);
@@ -233,8 +233,8 @@ impl Setup<'_> {
         free / self.sequence_bytes(constants).max(1.0)
     }
 
-    /// Bytes that an engine must be able to fill to serve one sequence at a time: of what the
-    /// weights leave, it sets aside a share only for the cache.
+    /// Bytes that an engine must be able to fill to serve one sequence at a time. The engine uses only a
+    /// share of the memory beside the weights for the cache.
     #[must_use]
     pub fn needed_bytes(&self, constants: &InferenceConstants) -> f64 {
         self.weight_bytes() + self.sequence_bytes(constants) / constants.cache_memory_share

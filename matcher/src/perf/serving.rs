@@ -1,8 +1,8 @@
-//! One replica of a model on GPUs of a node, as fleets are made of: what is served, in which layout,
-//! at the largest batch that meets the latency objective.
+//! One replica of a model on GPUs of a node, the building block of fleets: its layout and the largest batch
+//! that meets the latency objective.
 //!
-//! The rates are those of [`super::replica`]. A layout splits matrices over the GPUs that a fast
-//! link joins; where none does, or the replica is wider than the link reaches, stages are tried too.
+//! The rates are those of [`super::replica`]. A layout splits matrices over the GPUs that a fast link
+//! connects. Without such a link, or where the replica is wider than the link reaches, stages are tried too.
 
 use market::demand::{LatencyObjective, Precision};
 
@@ -15,7 +15,7 @@ use super::replica::{
 };
 use crate::models::ModelFigures;
 
-/// Every plan draws the same arrivals, so that the same demand gets the same tails.
+/// Every plan draws the same arrivals, so that the same demand gets the same tail latencies.
 const SEED: u64 = 1;
 
 /// What is served and how.
@@ -60,7 +60,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// The sequences that an engine is told to answer together: whole ones, at least one.
+    /// The batch size in the engine's settings: a whole number of sequences, at least one.
     #[must_use]
     pub fn whole_batch(&self) -> f64 {
         self.batch.floor().max(1.0)
@@ -91,7 +91,7 @@ pub const fn cache_format(precision: Precision) -> Option<CacheFormat> {
     }
 }
 
-/// The engine that a plan reckons with: the one that the chip's maker tunes.
+/// The engine that a plan assumes: the one that the chip's maker tunes.
 #[must_use]
 pub const fn engine_of(chip: &Chip) -> Engine {
     match chip.architecture {
@@ -114,11 +114,11 @@ impl ServingWork {
         self.layouts(chip, gpus)
             .map(|setup| setup.needed_bytes(constants))
             .reduce(f64::min)
-            // Where the heads cannot be shared so, what stages would need.
+            // If the heads cannot be split like this, the memory that stages would need.
             .unwrap_or_else(|| self.setup(chip, 1, gpus).needed_bytes(constants))
     }
 
-    /// Whether so many GPUs could hold one replica and a sequence if the heads could be shared out over them.
+    /// Whether so many GPUs could hold one replica and a sequence if the heads could be split over them.
     #[must_use]
     pub fn lacks_heads_alone(
         &self,
@@ -183,7 +183,7 @@ impl ServingWork {
 
     /// One replica of the model on so many GPUs of a kind, in the layout that writes most.
     ///
-    /// Units: `network_seconds` is what the network takes of the time to the first token.
+    /// Units: `network_seconds` is the network's part of the time to the first token.
     /// Errors: [`CannotServe`].
     pub fn replica(
         &self,
@@ -230,7 +230,8 @@ impl ServingWork {
         Some(limit / 1e3 - network_seconds)
     }
 
-    /// What requests to one replica wait, by simulation; `None` where answers are too long for one.
+    /// The simulated latencies of requests to one replica; `None` where answers are too long for a
+    /// simulation.
     #[must_use]
     pub fn tails(
         &self,
@@ -266,13 +267,13 @@ impl ServingWork {
         let heads = self.model.heads;
         doublings(gpus.min(widest))
             .filter(move |tensor| heads.is_multiple_of(*tensor))
-            // A fast link makes matrices shared by all that it joins the better choice.
+            // With a fast link it is better to split matrices over all the GPUs that it connects.
             .filter(move |tensor| !joined || gpus > widest || *tensor == gpus)
             .map(move |tensor| self.setup(chip, tensor, gpus / tensor))
     }
 }
 
-/// The steps of a replica as the closed form has them.
+/// The steps of a replica in the closed form.
 struct CopyTimes<'a> {
     rates: Rates<'a>,
     prompt: PromptTimes,

@@ -27,7 +27,7 @@ const CROWDING: f64 = 0.1;
 /// The error from which on rows count less.
 const OUTLIER: f64 = 0.1;
 
-/// The largest error that is told from a larger one.
+/// The largest error that counts; larger ones count as this.
 const LARGEST: f64 = 2.0;
 
 /// The step over which slopes are taken.
@@ -48,7 +48,7 @@ pub(crate) struct Prior {
     start: f64,
     /// How far from there it may lie without much cost. Units: logarithm.
     width_ln: f64,
-    /// The most that it can be, whatever the rows ask for.
+    /// Its upper bound, for any rows.
     pub(crate) most: Option<f64>,
     /// Where the reference has it: itself, or the constant that it equals there. Nothing where the
     /// reference switches it off.
@@ -108,7 +108,7 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// A fit for a table that leaves what has no prior as it is in `base`.
+    /// A fit for a table. Constants without a prior keep their value in `base`.
     ///
     /// Errors: the base cannot be written as JSON, which a set of constants always can.
     pub(crate) fn new(table: Table, priors: &'a [Prior], base: &Constants) -> Result<Self> {

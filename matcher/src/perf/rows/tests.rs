@@ -340,7 +340,7 @@ fn what_is_not_finite_and_positive_is_no_figure() {
         f64::NEG_INFINITY,
     ] {
         let refused = interval(value, 0.5).expect_err("no figure").to_string();
-        assert!(refused.contains("which is no figure"), "{refused}");
+        assert!(refused.contains("which is not a valid figure"), "{refused}");
     }
 }
 
