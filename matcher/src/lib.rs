@@ -78,13 +78,13 @@ pub enum MatchError {
         if nearest.is_empty() { String::new() } else { format!("; the nearest names are {}", nearest.join(", ")) }
     )]
     UnknownModel {
-        /// What was asked for, cut to 80 characters.
+        /// The name in the demand, cut to 80 characters.
         name: String,
         /// Up to three known names that are most similar, nearest first.
         nearest: Vec<&'static str>,
     },
-    /// The work is not done in this precision.
-    #[error("{work} in {} is not planned; choose another precision", .precision.as_str())]
+    /// The work is not supported in this precision.
+    #[error("{work} in {} is not supported; choose another precision", .precision.as_str())]
     PrecisionNotSupported {
         /// `training` or `serving`.
         work: &'static str,
@@ -103,14 +103,15 @@ pub enum MatchError {
 mod tests {
     use std::path::Path;
 
-    /// What a prediction reads and its record does not hold could change and the record still replay.
+    /// A table that a prediction reads but that its record lacks could change, and the record would still
+    /// replay.
     #[test]
     fn every_table_that_a_prediction_reads_is_among_those_of_its_record() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let folder = std::fs::read_dir(crates.join("matcher/data")).expect("the tables");
         let names = folder.map(|entry| entry.expect("a file").file_name());
         let names = names.map(|name| name.into_string().expect("a name"));
-        // The constants of the reference are read by tests alone.
+        // Only tests read the constants of the reference.
         let others = ["README.md", "params.reference.json"];
         let own = names.filter(|name| !others.contains(&name.as_str()));
         let own = own.map(|name| format!("matcher/data/{name}"));

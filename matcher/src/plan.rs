@@ -59,7 +59,7 @@ pub struct Candidate {
     pub cost_per_hour: Money,
     /// The figures behind the reasons.
     pub facts: Facts,
-    /// Why it satisfies the demand and stands where it stands, in words.
+    /// Why it satisfies the demand and has its rank, in words.
     pub reasons: Vec<String>,
     /// How the engine of a fleet is started, for each line.
     #[serde(default)]
@@ -350,7 +350,7 @@ pub struct CandidateView {
     pub price_usd_hour: Money,
     /// The figures behind the reasons.
     pub facts: Facts,
-    /// Why it satisfies the demand and stands where it stands.
+    /// Why it satisfies the demand and has its rank.
     pub reasons: Vec<String>,
     /// How the engine of a fleet is started, for each line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -379,7 +379,7 @@ pub struct OfferWithReasons {
     pub launch: Option<EngineLaunch>,
     /// The figures behind the reasons.
     pub facts: Facts,
-    /// Why it satisfies the demand and stands where it stands.
+    /// Why it satisfies the demand and has its rank.
     pub reasons: Vec<String>,
     /// Other places of the same thing at the same price, where it can only be compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

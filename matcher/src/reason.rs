@@ -1,4 +1,4 @@
-//! Why an offer does not satisfy a demand: the codes that are counted, and what each means.
+//! The reasons why an offer does not satisfy a demand: the codes that are counted, and their meanings.
 
 use std::fmt;
 

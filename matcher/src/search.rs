@@ -1,4 +1,4 @@
-//! The search: what is refused is counted, the eligible are ranked, the best are explained.
+//! The search: it counts refused offers, ranks eligible ones, and explains the best.
 //!
 //! `walk` visits the snapshot's columns, `ranking` keeps the best offers, `ties` orders near ties, and
 //! `eligible` makes candidates of them. Nothing is allocated per offer: words and copies are made only for

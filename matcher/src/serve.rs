@@ -40,7 +40,7 @@ pub(crate) use self::node::ServeFit;
 /// keeps queues short.
 pub(crate) const PLANNED_UTILISATION: f64 = 0.8;
 
-/// The share of requests that an objective is for, where the demand does not say. Units: percent.
+/// The share of requests for which an objective holds, by default. Units: percent.
 pub(crate) const DEFAULT_PERCENTILE: f64 = 95.0;
 
 /// Parts of a token per second, or of a place in a batch, in which loads are counted.

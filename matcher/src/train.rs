@@ -1,16 +1,16 @@
 //! Demands of the kind `train`: a gang in one fabric, or one node, that holds the model and is
 //! done in time.
 //!
-//! Candidates rank by the predicted cost of the run, which is dollars for the tokens that failures
-//! leave (`perf::run`). Only among those that cost nearly the same ([`crate::ties`]) the kind of
-//! machine decides: bare metal with RDMA between its nodes (or one node) before virtual machines
-//! likewise, one node of another kind, bare metal over plain Ethernet, and other machines over it;
-//! within each, for full training, whole boards of eight GPUs with 80 GB or more before smaller
-//! nodes. To adapters over weights that a node holds, Ethernet is as good as RDMA.
+//! Candidates rank by the predicted cost of the run, including failures (`perf::run`). The kind of machine
+//! decides only among candidates that cost nearly the same ([`crate::ties`]). The order is: bare metal with
+//! RDMA between its nodes (or one node), virtual machines with the same, one node of another kind, bare metal
+//! over plain Ethernet, and other machines over it. Within each kind, for full training, whole boards of
+//! eight GPUs with 80 GB or more come before smaller nodes. For adapters over weights that fit on a node,
+//! Ethernet is as good as RDMA.
 //!
-//! Where the demand leaves the number of GPUs open, every number of nodes is tried (`perf::run::counts`)
-//! and of those that an offer has and the ceiling allows the one is taken on which the run costs least.
-//! Offers of one shape are predicted once.
+//! Where the demand leaves the number of GPUs open, every number of nodes is tried (`perf::run::counts`). Of
+//! the numbers that an offer has and the ceiling allows, the search uses the one on which the run costs
+//! least. Offers of one shape are predicted once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -69,7 +69,7 @@ impl Calibration {
 
     /// A measured replica.
     ///
-    /// Errors: [`MatchError::Calibration`], likewise.
+    /// Errors: [`MatchError::Calibration`], as above.
     pub fn of_copy(
         work: &ServingWork,
         constants: &InferenceConstants,
@@ -87,7 +87,7 @@ impl Calibration {
         });
         let predicted = predicted.ok_or_else(|| {
             MatchError::Calibration(format!(
-                "a copy does not fit on {} x {}",
+                "a replica does not fit on {} x {}",
                 copy.gpus, copy.gpu
             ))
         })?;

@@ -126,7 +126,7 @@ impl InferenceIntervals {
 
 /// The constants of the training model.
 ///
-/// Shares and factors are fractions of one; every name says its unit otherwise.
+/// Shares and factors are fractions of one; otherwise every name contains its unit.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingConstants {
@@ -215,7 +215,7 @@ pub struct TrainingConstants {
 
 /// The constants of the serving model.
 ///
-/// Shares and factors are fractions of one; every name says its unit otherwise.
+/// Shares and factors are fractions of one; otherwise every name contains its unit.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InferenceConstants {
@@ -289,10 +289,9 @@ pub struct InferenceConstants {
     pub memory_share: f64,
     /// Whether the memory that a driver reports is counted (1) or the round figure it is sold by (0).
     pub reported_memory: f64,
-    /// Whether GPUs that are more than the heads of keys which they share keep copies of them (1),
-    /// or parts (0).
+    /// Whether GPUs that outnumber the KV heads that they share keep copies of them (1), or parts (0).
     pub cache_copies: f64,
-    /// Share of what weights and activations leave that is set aside for the cache.
+    /// Share of the memory beside weights and activations that is reserved for the cache.
     pub cache_memory_share: f64,
     /// Memory of the runtime and activations on each GPU. Units: GB.
     pub activations_gb: f64,
@@ -307,8 +306,8 @@ pub struct InferenceConstants {
     /// Whether one prompt passes the stages of a pipeline one after the other (1), or is read at the rate of
     /// stages that are all busy with others (0).
     pub prompt_stages_in_turn: f64,
-    /// Share of a mixture's layers between whose experts tokens are sent, not summed over all GPUs,
-    /// where each GPU attends to sequences of its own.
+    /// Share of a mixture's layers that send tokens between experts instead of summing over all GPUs, where
+    /// each GPU attends to sequences of its own.
     pub attention_per_gpu: f64,
     /// What draining a finite test costs, as a share of one batch.
     pub tail_share: f64,

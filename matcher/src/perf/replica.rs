@@ -256,8 +256,8 @@ impl Setup<'_> {
         self.model.experts.is_some() && per_gpu.contains(&self.engine)
     }
 
-    /// Whether each GPU keeps the cache of sequences of its own. vLLM does so for latent attention
-    /// as AMD tunes it, whose one KV head all GPUs of a group would keep.
+    /// Whether each GPU keeps the cache of its own sequences. vLLM, as AMD tunes it, does so for latent
+    /// attention, which has one KV head that all GPUs of a group would keep.
     pub(crate) fn attends_per_gpu(&self) -> bool {
         let amd = [Engine::VllmAmd, Engine::VllmAmdMlperf].contains(&self.engine);
         let latent_mixture = self.model.latent_attention && self.model.is_mixture();

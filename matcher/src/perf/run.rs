@@ -25,7 +25,7 @@ use crate::models::ModelFigures;
 
 pub use counts::Counts;
 
-/// Tokens of one optimiser step where the demand does not say: usual for runs of every size.
+/// Tokens of one optimiser step where the demand does not state them: usual for runs of every size.
 pub const USUAL_STEP_TOKENS: f64 = 4_194_304.0;
 
 /// The assumed write rate of a run's storage, at any size. A checkpoint blocks the run while it is written.

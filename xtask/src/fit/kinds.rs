@@ -27,7 +27,7 @@ pub(crate) fn kinds(table: Table) -> Vec<Kind> {
     }
 }
 
-/// Where the authors of the reference say that it is weak, each spot by itself.
+/// The kinds of rows on which the reference is weak according to its authors, one by one.
 pub(crate) fn weak_spots(table: Table) -> Vec<Kind> {
     match table {
         Table::Training => vec![

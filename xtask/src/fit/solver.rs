@@ -1,9 +1,9 @@
 //! The fit itself: weighted least squares in logarithms, by Levenberg and Marquardt's method.
 //!
-//! Each constant is fitted as its logarithm and drawn to where it is expected (`data/priors.csv`),
-//! so that a constant that the rows say nothing of stays there. Rows of a combination that was
-//! measured often count a little less each, and outliers count less the farther they lie. There is
-//! no chance in it: the same rows give the same constants.
+//! Each constant is fitted as its logarithm and drawn to its prior (`data/priors.csv`), so that a constant
+//! without evidence in the rows stays there. Rows of a combination with many measurements have a little less
+//! weight each, and outliers have less weight the farther off they are. The fit is deterministic: the same
+//! rows give the same constants.
 
 use std::collections::BTreeMap;
 

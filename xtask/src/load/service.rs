@@ -112,14 +112,14 @@ impl Service {
 
     /// Its resident memory. Units: MiB.
     ///
-    /// Errors: the system does not tell.
+    /// Errors: the system does not report it.
     pub(super) fn resident_mib(&self) -> Result<f64> {
         self.memory_mib("VmRSS:")
     }
 
     /// The most resident memory that it had since it began, as the system counted it. Units: MiB.
     ///
-    /// Errors: the system does not tell.
+    /// Errors: the system does not report it.
     pub(super) fn most_resident_mib(&self) -> Result<f64> {
         self.memory_mib("VmHWM:")
     }
@@ -131,7 +131,7 @@ impl Service {
             let kib = line.strip_prefix(field)?.trim().strip_suffix(" kB")?;
             kib.parse::<f64>().ok()
         });
-        Ok(kib.with_context(|| format!("{path} says nothing of {field}"))? / 1024.0)
+        Ok(kib.with_context(|| format!("{path} has no field {field}"))? / 1024.0)
     }
 
     /// Stops it and checks its ledger.

@@ -26,7 +26,7 @@ const LIFE: Duration = Duration::from_secs(300);
 const KEPT: usize = 5;
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A public key whose private key was thrown away.
+/// A public key without a private key that is kept anywhere.
 const SSH_KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
 
@@ -146,7 +146,7 @@ impl Visitor {
             }
             thread::sleep(Duration::from_millis(200));
         }
-        anyhow::bail!("the simulated market has not so many nodes as there are visitors")
+        anyhow::bail!("the simulated market has fewer nodes than there are visitors")
     }
 
     /// Visits until the time is over.

@@ -120,7 +120,7 @@ fn memory_bandwidth_decides_small_batches_and_matrix_rates_prompts() {
     assert!((h200.1 / h100.1 - 1.0).abs() < 0.05);
 }
 
-// S10: 2 x layers x heads x width x bytes x tokens, and what windows and latents leave of it.
+// S10: 2 x layers x heads x width x bytes x tokens, and less with windows and latents.
 #[test]
 fn the_cache_of_known_models_is_what_their_configurations_say() {
     let per_token = |name| setup(&model(name), "H100-SXM", 1.0).cache_bytes(1.0);

@@ -161,9 +161,9 @@ fn a_copy_shares_its_matrices_within_the_fast_link_alone() {
     let wide = work("Llama 3 70B", Precision::Fp8);
     let tensor = |gpu, gpus| replica(&wide, gpu, gpus).map(|replica| replica.tensor);
     assert_eq!(tensor("H100-SXM", 8), Ok(8));
-    // Its link joins four: eight are two stages at least.
+    // Its link connects four: eight need at least two stages.
     assert!(tensor("V100-SXM2-32", 8).expect("it fits") <= 4);
-    // 14 heads are shared evenly by two and by no more.
+    // 14 heads can be split evenly over two and no more.
     let odd = work("Qwen2.5 0.5B", Precision::Bf16);
     assert_eq!(replica(&odd, "H100-SXM", 4), Err(CannotServe::TooLarge));
     assert!(replica(&odd, "H100-SXM", 2).is_ok());

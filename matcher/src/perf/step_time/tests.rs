@@ -167,7 +167,7 @@ fn rings_within_a_node_of_bridged_cards_are_no_faster_than_pci_express() {
         step_time(product, &cluster, &job(&model, 1.0), &layout).seconds
     };
     let sharded = alone(Strategy::FullShard);
-    // A bridge joins four: all of a node of four, half of one of eight.
+    // A bridge connects four: all of a node of four, half of one of eight.
     assert!(seconds(bridged, 4.0, sharded) < 0.9 * seconds(&without, 4.0, sharded));
     assert_eq!(
         seconds(bridged, 8.0, sharded),

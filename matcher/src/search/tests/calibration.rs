@@ -122,7 +122,7 @@ fn a_slower_copy_needs_more_nodes_and_still_meets_its_limits() {
             "gpu": "L40S", "gpus": 1, "concurrency": 8, "tokens_per_second": measured,
         }})
     };
-    // What is predicted there is told by the refusal of what cannot be.
+    // The refusal of an impossible rate contains the predicted one.
     let options = SearchOptions::default();
     let absurd = chat(copy(1e6));
     let refused = search(&snapshot(offers()), &absurd, &Held::new(), now(), &options);

@@ -1,4 +1,4 @@
-//! Evidence of certifications where nothing but the work itself says how long it is wanted.
+//! Evidence of certifications where only the work itself determines its duration.
 
 use chrono::{NaiveDate, TimeDelta};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::samples::{metal, offer, provider};
 use crate::snapshot::ProviderView;
 
-/// A plan of what one provider sells that is certified through this day.
+/// A plan on the offers of one provider that is certified through this day.
 fn certified(last: NaiveDate, offers: Vec<Offer>, demand: &Demand) -> Plan {
     let facts = json!({
         "certifications": [{"name": "c5", "evidence": "doc 7", "valid_until": last}],

@@ -34,7 +34,7 @@ fn a_run_that_is_not_done_in_ten_years_is_refused_with_its_hours_whatever_it_may
             "{why}"
         );
     }
-    // Of what is left open as many are taken as are done within them.
+    // Where the number is open, as many GPUs are used as finish within ten years.
     let open = json!({"model": "Llama 3 70B", "tokens": 50_000_000_000_000_u64});
     let plan = find(market(), &demand("train", open));
     let hours = plan.candidates[0].facts.run_hours.expect("hours");

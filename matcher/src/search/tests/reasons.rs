@@ -63,7 +63,7 @@ fn chat(fields: Value) -> Demand {
     demand("serve_realtime", all)
 }
 
-/// Cases of what every kind of demand asks for.
+/// Cases that every kind of demand has.
 fn shared_cases() -> Vec<Case> {
     use ReasonCode as R;
     let any = one_h100(json!({}));
@@ -272,7 +272,7 @@ fn shared_cases() -> Vec<Case> {
     ]
 }
 
-/// Cases of what one kind of demand asks for.
+/// Cases that one kind of demand has.
 fn kind_cases() -> Vec<Case> {
     use ReasonCode as R;
     let slice = Offer {
@@ -445,8 +445,8 @@ fn kind_cases() -> Vec<Case> {
 // S16, S29
 #[test]
 fn every_reason_is_given_to_an_offer_that_it_alone_keeps_out() {
-    // The quarantine is the provider's, not the offer's, and what is not proved is so of many offers:
-    // they have tests of their own.
+    // The suspension belongs to the provider, not the offer, and an unproved ceiling concerns many offers.
+    // Both have tests of their own.
     let mut seen = HashSet::from([ReasonCode::Quarantined, ReasonCode::CeilingUnproved]);
     for case in shared_cases().into_iter().chain(kind_cases()) {
         let held = Held::from([(case.offer.offer_id, case.held)]);

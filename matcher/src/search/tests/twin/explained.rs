@@ -1,5 +1,5 @@
-//! A reader with a pencil: takes each line that a plan of GPUs says, and looks it up in the offer and in
-//! the demand. A line that it cannot read is as wrong as one that is not true.
+//! A reader that checks each line of a plan of GPUs against the offer and the demand. A line that it cannot
+//! read is as wrong as one that is not true.
 
 use market::fabric::Internode;
 use market::gpu::GpuIdentity;
@@ -45,8 +45,8 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// Whether a line that every kind of demand tells of an offer is true of so many nodes of it,
-    /// and of what they cost in an hour where that is told.
+    /// Whether a line that any kind of demand may contain is true of so many nodes of an offer, and of their
+    /// cost per hour where it is given.
     pub(super) fn is_true(
         &self,
         line: &str,
@@ -145,7 +145,7 @@ impl Reader<'_> {
         panic!("nobody can check: {line}");
     }
 
-    /// What is on record of the provider of an offer.
+    /// The facts on record of the provider of an offer.
     fn facts(&self, offer: &Offer) -> &ProviderFacts {
         let view = self.snapshot.provider(&offer.provider);
         &view.expect("a provider of which something is known").facts
@@ -171,7 +171,7 @@ impl Reader<'_> {
         !self.listed("policy", "certifications").iter().all(good)
     }
 
-    /// Whether a reason for a refusal is true of the offer, whatever else keeps it out.
+    /// Whether a reason for a refusal is true of the offer, regardless of other reasons.
     fn keeps_out(&self, code: ReasonCode, offer: &Offer) -> bool {
         use ReasonCode as R;
         let wanted = self.demand["gpu"].as_str().expect("a GPU");
@@ -210,7 +210,7 @@ impl Reader<'_> {
         Some(crate::samples::usd(text).units())
     }
 
-    /// Whether so many nodes are not to be had, for this reason.
+    /// Whether so many nodes are not available, for this reason.
     pub(super) fn is_short(&self, code: ReasonCode, offer: &Offer, nodes: u32) -> bool {
         let stock = &offer.availability;
         let held = self.held(offer);
@@ -283,7 +283,7 @@ impl Reader<'_> {
                         .map_or(offer.orderable, |limit| age > limit)
             }
             R::SoldOut => offer.availability.level == AvailabilityLevel::None,
-            // In these markets nothing rests: those are in `rests`.
+            // These markets have no cool-downs: those are in `rests`.
             R::CoolingDown => false,
             _ => return None,
         })
@@ -313,13 +313,13 @@ impl Reader<'_> {
     }
 }
 
-/// What is told apart by no class of machine.
+/// For candidates without classes of machine.
 pub(super) fn one_class(_: &Candidate) -> (u8, String) {
     (0, String::new())
 }
 
-/// Whether the first candidate tells why it stands before a cheaper one; what it tells is checked,
-/// and that it does so just where it must. Runs stand on one class of machine or another.
+/// Whether the first candidate explains its rank before a cheaper one. This checks the explanation, and that
+/// it is present exactly where it must be. Runs use one class of machine or another.
 #[track_caller]
 pub(super) fn tells_its_tie(
     plan: &Plan,

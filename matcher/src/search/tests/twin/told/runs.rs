@@ -1,4 +1,4 @@
-//! What a plan of training runs says.
+//! Checks the reasons of a plan of training runs.
 
 use proptest::prelude::*;
 
@@ -151,7 +151,7 @@ impl Reader<'_> {
         let used = facts.flop_utilisation.expect("a share");
         let within = facts.within_factor;
         let goodput = facts.goodput.expect("a share");
-        // Six products for each parameter and token; fewer for what is looked up, more for attention.
+        // Six products for each parameter and token; fewer for lookup tables, more for attention.
         let products = 6.0 * PARAMETERS * speed / f64::from(all) / 1e12;
         shows(line, "about ", " hours", Some(hours))
             && shows(line, " hours and ", " USD", Some(cost))
@@ -171,7 +171,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a full run stands on, the best first.
+/// The class of machine of a full run, the best first.
 fn stands_on(candidate: &Candidate) -> (u8, String) {
     let line = &candidate.lines[0];
     let offer = &line.offer;
