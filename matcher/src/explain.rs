@@ -1,6 +1,7 @@
-//! Why a candidate stands where it stands, in words with figures that a reader can check.
+//! Explains the rank of a candidate, in words with figures that a reader can check.
 //!
-//! What is said of training runs is in [`training`], of fleets in [`serving`], why an offer is no candidate in [`refusal`].
+//! [`training`] explains training runs, [`serving`] explains fleets, and [`refusal`] explains why an offer is
+//! no candidate.
 
 mod refusal;
 mod serving;
@@ -27,7 +28,7 @@ pub(crate) use serving::{
     reasons_of_mix as fleet_reasons, widened_in_vain,
 };
 
-/// The figures of a fit that go with its candidate.
+/// The figures of a fit for its candidate.
 pub(crate) fn facts(query: &Query<'_>, row: &AllowedRow, fit: &Fit) -> Facts {
     match fit.figures {
         Figures::Gpus => Facts::default(),
@@ -57,7 +58,7 @@ pub(crate) fn facts(query: &Query<'_>, row: &AllowedRow, fit: &Fit) -> Facts {
     }
 }
 
-/// Everything that speaks for a candidate, most telling first.
+/// Everything that speaks for a candidate, most important first.
 pub(crate) fn reasons(
     query: &Query<'_>,
     filter: &Filter<'_>,
@@ -95,7 +96,7 @@ pub(crate) fn reasons(
     reasons.push(freshness(filter, offer));
     reasons.extend(on_record(filter, offer));
     if !offer.orderable {
-        reasons.push("It cannot be ordered here, only compared with".to_owned());
+        reasons.push("It cannot be ordered here; it is listed for comparison only".to_owned());
     }
     reasons
 }
@@ -109,9 +110,9 @@ fn measured(what: &str, calibration: &Calibration, nearness: Nearness) -> String
         gpus,
     } = calibration;
     let near = match nearness {
-        Nearness::Same => "here on the very same GPUs",
-        Nearness::SameGpu => "here on another number of the same GPUs",
-        Nearness::Elsewhere => "here on another GPU, to which it carries badly",
+        Nearness::Same => "this offer has the same GPUs and as many",
+        Nearness::SameGpu => "this offer has another number of the same GPUs",
+        Nearness::Elsewhere => "this offer has another GPU, for which it is a weak guide",
     };
     format!(
         "A measured {what} of {measured:.0} tokens/s on {gpus} x {gpu}, {predicted:.0} predicted, \
@@ -120,25 +121,25 @@ fn measured(what: &str, calibration: &Calibration, nearness: Nearness) -> String
     )
 }
 
-/// As what a GPU is planned whose form is open.
+/// The GPU that the plan assumes where the seller does not say the form.
 fn planned_as(offer: &Offer, least: &str) -> String {
     format!(
-        "`{}` leaves open which {} it is: planned as {least}, than which it is no less",
+        "`{}` does not say which {} it is: planned as {least}, the least of them",
         offer.raw_gpu_name,
         offer.gpu.family()
     )
 }
 
-/// What joins several nodes, with a warning where that is no RDMA and the demand left it open.
+/// The fabric between several nodes, with a warning where it has no RDMA and the demand left it open.
 fn fabric(demand: &GpusDemand, offer: &Offer) -> Option<String> {
     if demand.nodes <= 1 {
         return None;
     }
     let joined_by = match offer.internode {
-        Internode::None => "Nothing that a job may count on joins its nodes".to_owned(),
-        Internode::Unknown => "Its seller does not state what joins its nodes".to_owned(),
-        Internode::Ethernet => "Plain Ethernet joins its nodes".to_owned(),
-        fabric => format!("What joins its nodes is `{fabric}`, with RDMA"),
+        Internode::None => "No fabric that a job can rely on connects its nodes".to_owned(),
+        Internode::Unknown => "Its provider does not state what connects its nodes".to_owned(),
+        Internode::Ethernet => "Plain Ethernet connects its nodes".to_owned(),
+        fabric => format!("A fabric of type `{fabric}`, with RDMA, connects its nodes"),
     };
     Some(
         match offer.internode.is_rdma() || !demand.leaves_fabric_open() {
@@ -150,7 +151,7 @@ fn fabric(demand: &GpusDemand, offer: &Offer) -> Option<String> {
     )
 }
 
-/// So many nodes, at what price.
+/// The number of nodes and their price.
 fn price(offer: &Offer, nodes: u32, rate: Rate, cost_per_hour: Option<Money>) -> String {
     let gpus = u64::from(nodes) * u64::from(offer.gpus.as_whole().unwrap_or(0));
     let total = cost_per_hour.map_or(String::new(), |cost| format!(", {cost} USD per hour"));
@@ -162,12 +163,12 @@ fn price(offer: &Offer, nodes: u32, rate: Rate, cost_per_hour: Option<Money>) ->
     )
 }
 
-/// What is known of the stock, and what of it is taken.
+/// The known stock, and how many nodes of it are held.
 fn stock(filter: &Filter<'_>, offer: &Offer) -> String {
     let held = filter.held.get(&offer.offer_id).copied().unwrap_or(0);
     match offer.availability.nodes {
         Some(free) => format!(
-            "The provider counts {}{}, of which {held} are held{}",
+            "The provider reports {}{}, of which {held} are held{}",
             if offer.availability.at_least {
                 "at least "
             } else {
@@ -175,14 +176,14 @@ fn stock(filter: &Filter<'_>, offer: &Offer) -> String {
             },
             counted(free, "free node"),
             if offer.availability.at_least {
-                format!("; up to {MAX_NODES} are taken to be there")
+                format!("; the plan assumes up to {MAX_NODES}")
             } else {
                 String::new()
             },
         ),
         None => format!(
-            "The provider states no count: up to {MAX_NODES} nodes are taken to be there, for one \
-             holder at a time, sure only once ordered"
+            "The provider states no count: the plan assumes up to {MAX_NODES} nodes, for one holder at a \
+             time; only an order shows whether they exist"
         ),
     }
 }
@@ -192,19 +193,19 @@ fn freshness(filter: &Filter<'_>, offer: &Offer) -> String {
     let view = filter.snapshot.provider(&offer.provider);
     let limit = view.and_then(|view| view.freshness_limit_seconds);
     let mut words = match limit {
-        Some(limit) => format!("Read {age} ago, of at most {}", span(limit)),
+        Some(limit) => format!("Read {age} ago; the limit is {}", span(limit)),
         None => format!(
-            "Listed on {}, {age} ago: what is asked today may differ",
+            "Listed on {}, {age} ago: today's price may differ",
             offer.observed_at.format("%Y-%m-%d")
         ),
     };
     if let Some(why) = view.and_then(|view| view.stale.as_ref()) {
-        words.push_str(&format!("; the last reading changed nothing: {why}"));
+        words.push_str(&format!("; the last reading was not used: {why}"));
     }
     words
 }
 
-/// What is on record of its provider, as far as the policy asks for it.
+/// The facts on record of its provider for which the policy asks.
 fn on_record(filter: &Filter<'_>, offer: &Offer) -> Vec<String> {
     let facts = (filter.snapshot.provider(&offer.provider)).map(|view| &view.facts);
     let (Some(policy), Some(facts)) = (filter.shared.policy, facts) else {
@@ -224,7 +225,7 @@ fn on_record(filter: &Filter<'_>, offer: &Offer) -> Vec<String> {
     operator.into_iter().chain(certified).collect()
 }
 
-/// A span of time in the largest unit of which it has two, rounded down.
+/// A span of time in the largest unit of which it has at least two, rounded down.
 fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -234,9 +235,9 @@ fn span(seconds: u64) -> String {
     }
 }
 
-/// An amount to so many places, the last one rounded.
+/// An amount rounded to so many places.
 fn rounded(money: Money, places: u32) -> String {
-    // The places that are left out by a format alone are cut off.
+    // A format alone cuts off the further places.
     let rounded = money.to_decimal().round_dp(places);
     format!("{rounded:.*}", places as usize)
 }

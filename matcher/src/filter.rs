@@ -1,4 +1,4 @@
-//! What every kind of demand asks of an offer: who, where, how fresh, how many, how dear.
+//! The tests that every kind of demand applies to an offer: provider, place, freshness, stock, price.
 
 use chrono::{DateTime, Utc};
 use market::acceptance::Reliability;
@@ -19,19 +19,19 @@ use crate::snapshot::{GroupRef, PartitionKey, ProviderView, Snapshot, is_past_li
 pub(crate) enum Among<'a> {
     /// All of them.
     All,
-    /// What one provider sells on demand, in these regions where some are named. The rest is not
-    /// there; of such a search the best candidates are of use, and no counts.
+    /// Only the on-demand offers of one provider, in these regions where some are named. Such a search gives
+    /// useful candidates, but no useful counts.
     OnDemandOf(&'a ProviderId, Option<&'a [Option<&'a str>]>),
 }
 
-/// The shared fields of a demand, with what they are tested against.
+/// The shared fields of a demand, and the data that offers are tested against.
 pub(crate) struct Filter<'a> {
     pub(crate) shared: Shared<'a>,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) among: Among<'a>,
     pub(crate) held: &'a Held,
     pub(crate) now: DateTime<Utc>,
-    /// The latest that what is taken can end, as far as the demand says.
+    /// The latest end of the capacity, where the demand states one.
     pub(crate) ends_by: Option<DateTime<Utc>>,
     pub(crate) options: &'a SearchOptions,
     pub(crate) kind: DemandKind,
@@ -43,7 +43,7 @@ pub(crate) struct Filter<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Seller<'a> {
     view: Option<&'a ProviderView>,
-    /// Why nothing is taken of it, whatever it is.
+    /// Why the search refuses all its offers.
     refused: Option<ReasonCode>,
     /// How long its evidence lasts, where that limits how long work may take.
     evidence_hours: Option<f64>,
@@ -55,7 +55,7 @@ impl Seller<'_> {
         self.evidence_hours
     }
 
-    /// What orders there came to of late, in a region.
+    /// The recent outcomes of orders there, in a region.
     pub(crate) fn reliability(&self, region: Option<&str>) -> Reliability {
         self.view
             .map_or_else(Reliability::default, |view| view.reliability(region))
@@ -79,7 +79,7 @@ impl Among<'_> {
         matches!(self, Self::All) || terms == Terms::OnDemand
     }
 
-    /// Whether offers of this group are searched, on whatever terms.
+    /// Whether the search covers offers of this group, on any terms.
     pub(crate) fn has_group(self, group: GroupRef<'_>) -> bool {
         match self {
             Self::All => true,
@@ -135,8 +135,8 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// Whether offers of a group may be taken at all if they are not too old, whatever they are
-    /// taken for. That they are sold out comes after their age: it is not asked here.
+    /// Whether any demand may take offers of a group, if they are not too old. This does not test whether
+    /// they are sold out: that test comes after the one on age.
     pub(crate) fn check_group(
         &self,
         group: GroupRef<'_>,
@@ -159,7 +159,7 @@ impl<'a> Filter<'a> {
         Ok(())
     }
 
-    /// What a seller does not state is not enough.
+    /// A figure that the provider does not state counts as too small.
     fn is_host_enough(&self, vcpus: Option<u32>, memory_gib: Option<u32>) -> bool {
         let enough = |has: Option<u32>, least: Option<u32>| least.is_none() || has >= least;
         enough(vcpus, self.shared.vcpus) && enough(memory_gib, self.shared.host_memory_gib)
@@ -172,15 +172,15 @@ impl<'a> Filter<'a> {
         })
     }
 
-    /// The latest that what is taken starts.
+    /// The latest start of the capacity.
     pub(crate) fn starts_by(&self) -> DateTime<Utc> {
         let window = self.shared.window;
         window.map_or(self.now, |window| window.handed_off_by(self.now))
     }
 
-    /// Whether a provider is, by what is on record of it, what the policy asks for as long as the
-    /// capacity may be wanted. Where the demand does not say how long that is, work that ends by
-    /// itself must also be done within [`Self::evidence_hours`].
+    /// Whether the provider's facts on record satisfy the policy for as long as the capacity may be used.
+    /// Where the demand does not say how long that is, work that ends by itself must also finish within
+    /// [`Self::evidence_hours`].
     pub(crate) fn check_facts<'f>(
         &'f self,
         view: Option<&'f ProviderView>,
@@ -190,7 +190,7 @@ impl<'a> Filter<'a> {
         self.check_facts_until(view, until)
     }
 
-    /// The same for a time until which it is wanted.
+    /// The same for capacity that is used until a given time.
     pub(crate) fn check_facts_until<'f>(
         &'f self,
         view: Option<&'f ProviderView>,
@@ -202,8 +202,8 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// For how long from its latest start work may be done at a provider whose evidence ends, where the demand
-    /// does not say when the capacity ends. Units: hours; `None` where nothing limits it.
+    /// How long work may run, from its latest start, at a provider whose evidence ends, where the demand does
+    /// not say when the capacity ends. Units: hours; `None` for no limit.
     pub(crate) fn evidence_hours(&self, view: Option<&ProviderView>) -> Option<f64> {
         if self.ends_by.is_some() {
             // To that end it is valid, and no work is planned beyond.
@@ -261,8 +261,8 @@ impl<'a> Filter<'a> {
         is_past_limit(seller.view, group.orderable(), observed_at, self.now)
     }
 
-    /// What the tenant would pay per hour for so many nodes at this price, if it is under the
-    /// ceiling. What is above it at one price is above it at every higher one.
+    /// The tenant's cost per hour for so many nodes at this price, if it is under the ceiling. A cost above
+    /// the ceiling at one price is above it at every higher price.
     ///
     /// It is the frozen rate times the GPUs, as it will be charged.
     pub(crate) fn check_cost(
@@ -292,7 +292,7 @@ impl<'a> Filter<'a> {
 
 /// Whether a provider has so many nodes beside those that are held or leased already.
 ///
-/// Where the provider counts nothing, one holder at a time is let in.
+/// Where the provider publishes no count, one holder at a time may take nodes.
 pub(crate) fn check_stock(stock: &Availability, held: u32, nodes: u32) -> Result<(), ReasonCode> {
     if !stock.may_hold(nodes) {
         return Err(ReasonCode::NotEnoughNodes);

@@ -1,14 +1,14 @@
 //! How many nodes of which offers make the cheapest fleet that carries a load: a small integer
 //! program, solved exactly as far as a budget of work reaches, and with a proved bound beyond.
 //!
-//! A [`FleetProblem`] knows offers as [`Column`]s alone: price, capacity, stock, and the failure
-//! domain that each stands in. [`solve`] first drops what cannot matter (`reduce`), then takes the
-//! dynamic program of `covering` where there is no rule on losses and the numbers are small, else
-//! the branch and bound of `branch`, whose bound is proved. [`FleetProblem::check`] looks at an
-//! answer from outside. What a node carries is `crate::serve`'s business.
+//! A [`FleetProblem`] knows offers as [`Column`]s alone: price, capacity, stock, and failure domain.
+//! [`solve`] first drops columns that cannot matter (`reduce`). It then uses the dynamic program of
+//! `covering` where there is no rule on losses and the numbers are small, else the branch and bound of
+//! `branch`, whose bound is proved. [`FleetProblem::check`] checks an answer independently. `crate::serve`
+//! computes the capacity of a node.
 //!
-//! All quantities are integers, so nothing depends on rounding. Capacities are rounded down and
-//! needs up by whoever makes the columns, so that an answer stays feasible.
+//! All quantities are integers, so nothing depends on rounding. The caller rounds capacities down and needs
+//! up, so that an answer stays feasible.
 
 mod branch;
 mod convex;
@@ -48,7 +48,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// One of which nothing is left.
+    /// A budget with nothing left.
     #[cfg(test)]
     pub(crate) fn spent() -> Self {
         Self {
@@ -56,8 +56,8 @@ impl Budget {
         }
     }
 
-    /// Open problems that the next program may look at: half of what is left, so that the first
-    /// ones leave something to those that follow.
+    /// Open problems that the next program may examine: half of the remaining budget, so that the first
+    /// programs leave something to those that follow.
     fn share(&self) -> usize {
         (self.nodes.get() / 2).min(NODE_LIMIT)
     }
@@ -80,7 +80,7 @@ pub struct Column {
     pub domain: u32,
 }
 
-/// A load, and what it may be carried by.
+/// A load, and the columns that may carry it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetProblem {
     /// The offers.
@@ -131,7 +131,7 @@ impl Fleet {
 }
 
 impl FleetProblem {
-    /// Looks at a fleet from outside: adds it up once more, and takes each domain away in turn.
+    /// Checks a fleet independently: adds it up again, and removes each domain, one at a time.
     ///
     /// Errors: the first [`Violation`].
     pub fn check(&self, fleet: &Fleet) -> Result<(), Violation> {
@@ -187,10 +187,10 @@ pub fn solve(problem: &FleetProblem) -> Option<Fleet> {
     solve_within(problem, &Budget::default())
 }
 
-/// As [`solve`], with no more work than is left of a budget; what is done is taken from it.
+/// As [`solve`], within the remaining budget of work, which it reduces by the work done.
 #[must_use]
 pub fn solve_within(problem: &FleetProblem, budget: &Budget) -> Option<Fleet> {
-    // Whoever asks for more than there is learns it before anything is made for it.
+    // A need above the supply fails before anything is allocated for it.
     if problem.supply() < u128::from(problem.need.max(problem.kept)) {
         return None;
     }
@@ -205,8 +205,7 @@ pub fn solve_within(problem: &FleetProblem, budget: &Budget) -> Option<Fleet> {
     Some(reduced.expand(&fleet))
 }
 
-/// Cells of the dynamic program's tables, of which one is as long as the need however few items
-/// there are.
+/// Cells of the dynamic program's tables. One table is as long as the need, even for few items.
 fn covering_cells(problem: &FleetProblem) -> u64 {
     // A stock is split into powers of two, each an item.
     let items: u64 = (problem.columns.iter())

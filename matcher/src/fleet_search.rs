@@ -1,11 +1,12 @@
-//! The search for fleets: what each offer carries, and which offers carry the load together at the
-//! least cost. What each may add is in `parts`, the integer program and what it comes to in `choice`,
-//! what is shown in `shown`, and what is done where all of that answers too slowly in `wider`.
+//! The search for fleets: the load that each offer carries, and the cheapest combination of offers that
+//! carries the whole load. `parts` holds the nodes that each offer may add, `choice` the integer program and
+//! its result, and `shown` the fleets of a plan. `wider` plans fleets with more spare capacity where the
+//! latency objective is missed.
 //!
-//! Fleets of one offer are ranked like every candidate. Before them stands the cheapest fleet of
-//! several offers, where it is cheaper than any of one (or none of one carries the load). Where a
-//! loss is to be survived no single offer does, so all candidates are of several: the cheapest
-//! fleet, and for each failure domain that it stands in the cheapest one without it.
+//! Fleets of one offer are ranked like every candidate. The cheapest fleet of several offers comes before
+//! them where it is cheaper than any of one offer, or where none of one offer carries the load. A fleet that
+//! must survive a loss needs several offers. Then the candidates are the cheapest fleet, and for each of its
+//! failure domains the cheapest fleet without that domain.
 
 mod choice;
 mod parts;
@@ -32,7 +33,7 @@ use self::shown::Known;
 pub(crate) use choice::NoFleet;
 pub(crate) use shown::{Tail, Waits};
 
-/// So many nodes of one offer, with what each carries.
+/// A number of nodes of one offer, and the load that each carries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FleetLine<'a> {
     pub(crate) row: &'a AllowedRow,
@@ -42,7 +43,7 @@ pub(crate) struct FleetLine<'a> {
     pub(crate) covered: Option<Covered>,
 }
 
-/// A fleet of several offers, with what is proved of its cost.
+/// A fleet of several offers, with the proved bound on its cost.
 pub(crate) struct Mix<'a> {
     pub(crate) lines: Vec<FleetLine<'a>>,
     pub(crate) cost: Money,
@@ -77,7 +78,8 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
     let (found, none) = match found {
         Ok(found) => (found, None),
         Err(none) => {
-            // What is refused alone is so for what it lacks, unless nothing is proved of all.
+            // An offer that is refused by itself keeps its own reason, unless nothing is proved of all
+            // fleets.
             let unproved = none.code() == ReasonCode::CeilingUnproved;
             if serve.survive.is_some() || (unproved && cheapest.is_none()) {
                 parts.settle(Err(none.code()));
@@ -95,7 +97,7 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
     }
     parts.take_in(&wider);
     let mut eligible = 0;
-    // An offer of which nodes are paid for is several parts next to each other.
+    // An offer with nodes that are already paid for has several adjacent parts.
     let offers = parts.all.chunk_by(|a, b| a.at == b.at);
     let used = offers.map(|parts| {
         let any = parts.iter().find(|part| part.alone.is_ok());
@@ -166,9 +168,9 @@ impl<'a> Round<'a> {
     }
 }
 
-/// The cheapest fleet that survives, and the cheapest without each domain that it stands in.
+/// The cheapest fleet that survives a loss, and the cheapest one without each of its domains.
 ///
-/// Errors: why none does.
+/// Errors: why no fleet survives.
 fn surviving(
     parts: &mut Parts<'_>,
     survive: Survive,

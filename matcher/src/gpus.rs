@@ -1,4 +1,4 @@
-//! Demands of the kind `gpus`: so many GPUs of one kind, cheapest node first.
+//! Demands of the kind `gpus`: a number of GPUs of one kind, cheapest node first.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,7 +44,7 @@ impl<'a> GpusQuery<'a> {
         }
     }
 
-    /// How an offer at this price would be taken, whose nodes are joined so.
+    /// How the demand would use an offer at this price with this fabric.
     pub(crate) fn fit(&self, price: Money, joined_by: Internode) -> Result<Fit, ReasonCode> {
         if !self.demand.joined_by().accepts(joined_by) {
             return Err(ReasonCode::Fabric);
@@ -60,13 +60,13 @@ impl<'a> GpusQuery<'a> {
         })
     }
 
-    /// Cheapest node first, of whatever size.
+    /// Ranks by the price of a node, of any size.
     pub(crate) fn cost(price: Money) -> i128 {
         i128::from(price.units())
     }
 }
 
-/// The numbers of GPUs in a node that come nearest to one that nobody sells.
+/// The node sizes on sale that are nearest to a size that no provider sells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NearestCounts {
     /// The next smaller one.
@@ -76,8 +76,8 @@ pub struct NearestCounts {
 }
 
 impl NearestCounts {
-    /// Of the GPUs that a demand names, on its terms, whoever sells them and wherever; `None` where a node
-    /// of the wanted size is sold, or none of any.
+    /// For the GPUs that a demand names, on its terms, from any provider in any place; `None` where a node of
+    /// the requested size is sold, or no node at all.
     #[must_use]
     pub fn to(demand: &GpusDemand, snapshot: &Snapshot) -> Option<Self> {
         let query = GpusQuery::new(demand);

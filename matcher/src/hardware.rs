@@ -1,4 +1,4 @@
-//! What a node is good for, as far as it follows from the GPU's published form.
+//! The uses of a node that follow from the GPU's published form.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ const WHOLE_NODE_GPUS: u32 = 8;
 /// Memory below which full training is done on better GPUs first. Units: GB.
 const TRAINING_MEMORY_GB: f64 = 80.0;
 
-/// What the boards of a generation join their GPUs by: below it a training node is warned of.
+/// The link speed of a generation's boards. A training node with slower links gets a warning.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinkFloor {
@@ -26,7 +26,7 @@ pub(crate) struct LinkFloor {
     pub(crate) board: String,
     /// The links of one GPU, both directions together.
     pub(crate) gb_s_bidirectional: f64,
-    // Read so that a row without a source is refused; shown to nobody but the reader of the file.
+    // Read so that a row without a source is refused; never shown.
     #[serde(rename = "source")]
     _source: String,
 }
@@ -45,7 +45,7 @@ pub(crate) fn link_floor(architecture: Architecture) -> Option<&'static LinkFloo
     floors.find(|floor| floor.architecture == architecture)
 }
 
-/// Whether the GPUs of a node are joined all to all, not by PCI Express or bridges of two or four.
+/// Whether the GPUs of a node are connected all to all, not by PCI Express or bridges of two or four.
 ///
 /// It follows from the form: HGX and OAM boards and NVL72 trays, and the SXM2 boards before them.
 pub(crate) fn joined_all_to_all(spec: &GpuSpec) -> bool {
@@ -55,20 +55,20 @@ pub(crate) fn joined_all_to_all(spec: &GpuSpec) -> bool {
         || spec.canonical.contains("-SXM")
 }
 
-/// GPUs that one NVLink or xGMI domain joins, where they are joined all to all.
+/// GPUs of one NVLink or xGMI domain, where they are connected all to all.
 pub(crate) fn nvlink_domain_gpus(spec: &GpuSpec) -> u32 {
     if spec.node_form.contains("NVL72") {
         72
     } else if spec.canonical.contains("-SXM2") {
-        // The boards with eight join them by halves.
+        // The boards with eight connect them in two halves.
         4
     } else {
         WHOLE_NODE_GPUS
     }
 }
 
-/// GPUs of a node of so many that may share a matrix: those of one domain, and one where none joins
-/// them all to all.
+/// GPUs of a node of this size that may share a matrix: those of one domain, or one GPU where they are not
+/// connected all to all.
 pub(crate) fn tensor_domain_gpus(spec: &GpuSpec, gpus_per_node: u32) -> u32 {
     if joined_all_to_all(spec) {
         nvlink_domain_gpus(spec).min(gpus_per_node)
@@ -77,8 +77,8 @@ pub(crate) fn tensor_domain_gpus(spec: &GpuSpec, gpus_per_node: u32) -> u32 {
     }
 }
 
-/// The GPU, or of those that an open form of this memory may be the one that is in nothing better than
-/// any: what it does, each of them does. `None` where there is no such one. Units: MiB.
+/// The GPU, or for an open form with this memory the weakest GPU that it may be: the one that is better than
+/// the others in nothing. `None` where there is no such GPU. Units: MiB.
 pub(crate) fn least_form(gpu: &GpuIdentity, memory_mib: Option<u64>) -> Option<Gpu> {
     if let Some(known) = gpu.known() {
         return Some(known);
@@ -115,12 +115,12 @@ fn is_no_better(one: &GpuSpec, other: &GpuSpec) -> bool {
         && figures(one).zip(figures(other)).all(|(a, b)| a <= b)
 }
 
-/// The kind of machine that a training run stands on, the better the smaller. It decides only among
-/// runs that cost nearly the same, where a prediction's error is larger than the difference.
+/// The kind of machine of a training run; a better one compares as smaller. It decides only among runs that
+/// cost nearly the same, where a prediction's error is larger than the difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TrainingClass {
     machine: Machine,
-    /// Whether full training stands on less than whole boards with memory enough.
+    /// Whether full training uses less than whole boards with enough memory.
     small: bool,
 }
 
@@ -135,7 +135,7 @@ enum Machine {
 }
 
 impl TrainingClass {
-    /// `joined` says that nothing which the run exchanges goes over plain Ethernet.
+    /// `joined` is true where the run exchanges nothing over plain Ethernet.
     pub(crate) const fn of(tenancy: Tenancy, joined: bool, small: bool) -> Self {
         let machine = match (joined, tenancy) {
             (true, Tenancy::BareMetal) => Machine::BareMetal,
@@ -147,7 +147,7 @@ impl TrainingClass {
         Self { machine, small }
     }
 
-    /// What it is, after `stands on`.
+    /// Its name, to follow `runs on`.
     pub(crate) fn words(self) -> String {
         let machine = match self.machine {
             Machine::BareMetal => "bare metal",
@@ -165,8 +165,8 @@ impl TrainingClass {
     }
 }
 
-/// Whether this is the class of node that full training is done on: eight GPUs joined all to all
-/// (or a tray of a larger such domain), with memory enough.
+/// Whether this class of node suits full training: eight GPUs connected all to all (or a tray of a larger
+/// such domain), with enough memory.
 pub(crate) fn is_training_class(spec: &GpuSpec, gpus: u32) -> bool {
     let whole = gpus >= WHOLE_NODE_GPUS || spec.node_form.contains("NVL72");
     whole && joined_all_to_all(spec) && spec.memory_gb >= TRAINING_MEMORY_GB

@@ -1,11 +1,11 @@
 //! Demands of the kind `hybrid`: a training run, and the serving fleet that follows it elsewhere.
 //!
-//! Both halves are searched as demands of their own ([`crate::search()`]); every pair of what was
-//! found is then priced as a whole: the run, the time that its nodes wait while the weights leave
-//! them, the egress, and the fleet over one span that is the same for all pairs. Pairs rank by
-//! what the whole costs. What a tenant has paid for already is given to the half that makes the whole
-//! cheaper, never to both (`halves`). The amounts are sums of `rate × GPU-seconds`, rounded half to even once for
-//! each line, so whoever has the answer can add them up again. What it is compared with stands in `baselines`.
+//! Both halves are searched as demands of their own ([`crate::search()`]). Every pair of candidates is then
+//! priced as a whole: the run, the time that its nodes wait while the weights leave them, the egress, and the
+//! fleet over one span that is the same for all pairs. Pairs rank by their total cost. Nodes that a tenant
+//! has paid for already go to the half that makes the total cheaper, never to both (`halves`). The amounts
+//! are sums of `rate × GPU-seconds`, rounded half to even once for each line, so a reader of the answer can
+//! add them up again. `baselines` holds the baselines that it is compared with.
 
 mod baselines;
 mod bill;
@@ -53,8 +53,7 @@ pub struct HybridPlan {
     /// Units: bytes.
     #[schema(minimum = 0)]
     pub weights_bytes: u64,
-    /// How long a fleet is reckoned with in every pair; each pile takes its own time. Units:
-    /// seconds.
+    /// The time for which every pair pays its fleet; each batch takes its own time. Units: seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_span_seconds: Option<i64>,
     /// Whether that span was assumed, since the demand leaves the end open.
@@ -97,21 +96,21 @@ pub struct HybridBill {
     pub staging_hold_usd: Money,
     /// What their provider charges for the weights that leave it. Units: US dollars.
     pub egress_usd: Money,
-    /// When the fleet has the weights and is wanted.
+    /// When the fleet has the weights and its window has begun.
     pub serves_from: DateTime<Utc>,
-    /// How long it is reckoned with. Units: seconds.
+    /// The time for which it is paid. Units: seconds.
     #[schema(minimum = 0)]
     pub serve_seconds: i64,
     /// What it costs for so long. Units: US dollars.
     pub serve_usd: Money,
-    /// What of it is paid for RDMA between nodes that serving does not use: the difference to the
-    /// cheapest fleet that was found without; nothing is said where none was. Units: US dollars.
+    /// The part that pays for RDMA between nodes, which serving does not use: the difference to the cheapest
+    /// fleet found without RDMA. Absent where no such fleet was found. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interconnect_premium_usd: Option<Money>,
     /// What the whole costs: run, staging, egress and fleet. Units: US dollars.
     pub total_usd: Money,
-    /// What it would cost more at the offers' own prices, if nothing of it were paid for already; nothing
-    /// is said where nothing is. Units: US dollars.
+    /// The extra cost at the offers' own prices, without commitments. Absent where no commitment pays for any
+    /// of it. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_capacity_saves_usd: Option<Money>,
 }
@@ -121,7 +120,7 @@ pub struct HybridBill {
 pub struct StagingLeg {
     /// Who runs the site.
     pub provider: ProviderId,
-    /// The region of the site, as its seller writes it.
+    /// The region of the site, as its provider writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// How long it takes. Units: seconds.
@@ -129,7 +128,7 @@ pub struct StagingLeg {
     pub seconds: i64,
     /// What the provider of the training nodes charges. Units: US dollars per 1e9 bytes.
     pub usd_per_gb: Money,
-    /// Whether that price is listed; else it is the dearest that is.
+    /// Whether that price is listed; otherwise it is the highest listed price.
     pub price_listed: bool,
     /// What the leg costs. Units: US dollars.
     pub usd: Money,
@@ -139,13 +138,13 @@ pub struct StagingLeg {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BaselineKind {
-    /// The fleet stands on nodes of the offer that trains.
+    /// The fleet uses nodes of the offer that trains.
     OneShape,
     /// Both halves on demand at one provider.
     OneProvider,
 }
 
-/// The cheapest way to do both under a restriction, and what the best pair saves against it.
+/// The cheapest way to do both under a restriction, and the saving of the best pair against it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HybridBaseline {
     /// The restriction.
@@ -171,7 +170,7 @@ pub struct BaselineWay {
 }
 
 impl BaselineKind {
-    /// What it stands for, in words.
+    /// Its meaning, in words.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
@@ -181,7 +180,7 @@ impl BaselineKind {
     }
 }
 
-/// Where a hybrid demand is searched, and what is known there.
+/// The market in which a hybrid demand is searched, and its state.
 #[derive(Debug, Clone, Copy)]
 pub struct HybridSearch<'a> {
     /// The offers.
@@ -198,9 +197,9 @@ pub struct HybridSearch<'a> {
 
 /// Finds a training run and the fleet that follows it.
 ///
-/// `find` finds the candidates of a half, which is a demand of its own, as these options have it: they
-/// are those of `search` but for what of the tenant's commitments may be taken.
-/// Errors: [`MatchError`], for a half that cannot be matched whatever is on sale.
+/// `find` finds the candidates of a half, which is a demand of its own, under these options. The options are
+/// those of `search`, except for the tenant's commitments that may be used.
+/// Errors: [`MatchError`], for a half that no market can satisfy.
 pub fn search_hybrid(
     search: &HybridSearch<'_>,
     demand: &HybridDemand,
@@ -216,7 +215,7 @@ pub fn search_hybrid(
     };
     let serve_half: Demand = serve_demand.clone().into();
     let mut serve = search_half(&serve_half, &serve_options, &find)?;
-    // What ends too early for the later runs must not crowd out what they need.
+    // Fleets that end too early for the later runs must not crowd out the fleets that those runs need.
     let later = reckoning.fleets_end_later(&train.candidates);
     for end in later.into_iter().take(MOST_LATER_ENDS) {
         let options = SearchOptions {
@@ -302,8 +301,8 @@ pub fn search_hybrid(
     })
 }
 
-/// The first so many candidates and those that stand in pairs, with the rank of each among them by the
-/// place where it stood.
+/// The first candidates, up to a limit, and those that occur in pairs, with the rank of each by its former
+/// place.
 fn kept(
     candidates: Vec<Candidate>,
     first: usize,
@@ -333,7 +332,7 @@ fn shown_pairs<'a>(
     shown
 }
 
-/// The fleet's half, sized for the time that the likeliest run leaves of a pile's limit.
+/// The fleet's half, sized for the time that the first run leaves of a batch's time limit.
 fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, runs: &[Candidate]) -> ServeHalf {
     let mut serve = demand.serve_half();
     if let ServeHalf::ServeBatch(pile) = &mut serve

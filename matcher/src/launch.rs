@@ -1,9 +1,9 @@
-//! How the engine of a fleet is started: a command line for one copy, the file of settings that it reads,
-//! and the ports of all copies on a node. It is what the prediction is of; nothing here runs it.
+//! How the engine of a fleet is started: a command line for one replica, the file of settings that it reads,
+//! and the ports of all replicas on a node. The prediction assumes this setup; nothing here runs it.
 //!
-//! How much of the memory an engine may take, each counts in its own way: TensorRT-LLM for the cache,
-//! of what is free once the weights are loaded; vLLM for all, of the whole memory. Where each GPU
-//! attends to sequences of its own it has a batch of its own, and both count that one.
+//! Each engine counts its share of memory in its own way. TensorRT-LLM counts the cache, as a share of the
+//! memory that is free once the weights are loaded. vLLM counts everything, as a share of the whole memory.
+//! Where each GPU attends to sequences of its own it has its own batch, and both engines count that batch.
 
 use market::ids::OfferId;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::perf::replica::{CacheFormat, Engine, Setup, WeightFormat};
 use crate::perf::serving::Replica;
 use crate::serve::ServeQuery;
 
-/// The port of the first copy on a node; further copies take the ports after it.
+/// The port of the first replica on a node; further replicas take the ports after it.
 const FIRST_PORT: u16 = 8_000;
 
 /// The file of settings, where the command line is run.
@@ -28,13 +28,13 @@ pub struct EngineLaunch {
     pub offer_id: OfferId,
     /// The engine.
     pub engine: String,
-    /// Starts the first copy; further ones take the next GPUs and the next port. Weights in the
-    /// wanted precision are expected under the model's name.
+    /// Starts the first replica; further ones use the next GPUs and the next port. The command expects
+    /// weights in the requested precision under the model's name.
     pub command: String,
     /// The file that the command reads; nothing where it reads none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<EngineConfig>,
-    /// The ports of all copies on a node, to be reached from where requests come in.
+    /// The ports of all replicas on a node. The source of the requests must be able to reach them.
     #[schema(value_type = Vec<u32>)]
     pub ports: Vec<u16>,
 }
@@ -79,8 +79,8 @@ fn launch(query: &ServeQuery, line: &FleetLine<'_>) -> Option<EngineLaunch> {
     })
 }
 
-/// Keys of latent attention are one head's, which GPUs that share a matrix would all keep; the
-/// prediction has each keep those of its own sequences, so such mixtures attend on each GPU.
+/// Latent attention has one KV head, which all GPUs that share a matrix would keep. The prediction lets each
+/// GPU keep the keys of its own sequences, so such mixtures run attention on each GPU.
 ///
 /// Sources: vLLM's notes on data parallel and expert parallel deployment (`--max-num-seqs` is of one
 /// rank).
@@ -163,7 +163,7 @@ fn of_tensorrt_llm(query: &ServeQuery, setup: &Setup<'_>, replica: &Replica) -> 
     (command, contents)
 }
 
-/// The GPUs of the first copy on a node.
+/// The GPUs of the first replica on a node.
 fn gpus(replica: &Replica) -> String {
     let gpus: Vec<String> = (0..replica.gpus).map(|gpu| gpu.to_string()).collect();
     gpus.join(",")

@@ -1,10 +1,10 @@
 //! Filter, gang, score, explain over an in-memory snapshot. Pure.
 //!
-//! [`snapshot`] holds all live offers, [`search()`] finds what satisfies a demand: each offer is
-//! either eligible and ranked, or counted under exactly one [`ReasonCode`]. What a kind of demand
-//! needs and how it ranks is in `gpus`, `train` and `serve`, how two go together in `hybrid`; the arithmetic of memory and speed
-//! is in [`perf`], the models that it knows by name in [`models`]. Freezing a candidate's price is
-//! `pricing`'s business, setting it aside the store's.
+//! [`snapshot`] holds all live offers. [`search()`] finds the offers that satisfy a demand: each offer is
+//! either eligible and ranked, or counted under exactly one [`ReasonCode`]. `gpus`, `train` and `serve` hold
+//! the needs and the ranking of each kind of demand, and `hybrid` combines two of them. [`perf`] holds the
+//! arithmetic of memory and speed, and [`models`] the models that it knows by name. `pricing` freezes a
+//! candidate's price, and the store holds its nodes.
 
 #![forbid(unsafe_code)]
 
@@ -78,20 +78,20 @@ pub enum MatchError {
         if nearest.is_empty() { String::new() } else { format!("; the nearest names are {}", nearest.join(", ")) }
     )]
     UnknownModel {
-        /// What was asked for, cut to 80 characters.
+        /// The name in the demand, cut to 80 characters.
         name: String,
-        /// Up to three known names that look most like it, nearest first.
+        /// Up to three known names that are most similar, nearest first.
         nearest: Vec<&'static str>,
     },
-    /// The work is not done in this precision.
-    #[error("{work} in {} is not planned; choose another precision", .precision.as_str())]
+    /// The work is not supported in this precision.
+    #[error("{work} in {} is not supported; choose another precision", .precision.as_str())]
     PrecisionNotSupported {
         /// `training` or `serving`.
         work: &'static str,
         /// The precision.
         precision: Precision,
     },
-    /// The measurement cannot be of what the demand asks for.
+    /// The measurement does not fit the demand.
     #[error("the calibration cannot be used: {0}")]
     Calibration(String),
     /// The load of a serving demand is missing.
@@ -103,14 +103,15 @@ pub enum MatchError {
 mod tests {
     use std::path::Path;
 
-    /// What a prediction reads and its record does not hold could change and the record still replay.
+    /// A table that a prediction reads but that its record lacks could change, and the record would still
+    /// replay.
     #[test]
     fn every_table_that_a_prediction_reads_is_among_those_of_its_record() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let folder = std::fs::read_dir(crates.join("matcher/data")).expect("the tables");
         let names = folder.map(|entry| entry.expect("a file").file_name());
         let names = names.map(|name| name.into_string().expect("a name"));
-        // The constants of the reference are read by tests alone.
+        // Only tests read the constants of the reference.
         let others = ["README.md", "params.reference.json"];
         let own = names.filter(|name| !others.contains(&name.as_str()));
         let own = own.map(|name| format!("matcher/data/{name}"));

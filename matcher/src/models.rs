@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::MatchError;
 
-/// The figures of a transformer that decide what fits and how fast it runs.
+/// The figures of a transformer that decide its memory and its speed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFigures {
     /// What the model is called, for reasons.
@@ -26,8 +26,8 @@ pub struct ModelFigures {
     pub heads: u32,
     /// Width of one attention head.
     pub head_dim: u32,
-    /// Parameters of an input embedding of its own: a table that is read and not multiplied with.
-    /// Zero where the output head shares it, which is multiplied with.
+    /// Parameters of a separate input embedding: a lookup table without matrix products. Zero where the
+    /// output head shares it, since the output head does use matrix products.
     pub embedding_params: f64,
     /// The experts of a mixture whose layout is known.
     pub experts: Option<Experts>,
@@ -56,7 +56,7 @@ pub struct Experts {
     pub width: u32,
 }
 
-/// Layers whose attention looks back a limited way only.
+/// Layers whose attention has a limited window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sliding {
     /// How far. Units: tokens.
@@ -117,7 +117,7 @@ impl ModelFigures {
         self.params_active < 0.9 * self.params_total
     }
 
-    /// Attention heads that ask the same keys, in a model without latent attention.
+    /// Attention heads that share the same keys, in a model without latent attention.
     #[must_use]
     pub fn query_group(&self) -> f64 {
         f64::from(self.heads) / f64::from(self.kv_heads)
@@ -137,8 +137,8 @@ impl ModelFigures {
 
     fn shaped(shape: &ModelShape) -> Self {
         let per_layer = f64::from(shape.kv_heads) * f64::from(shape.head_dim);
-        // Most streams are as wide as their heads together, and each head that keeps keys is asked by as
-        // many others.
+        // In most models the heads together are as wide as the hidden size, and each KV head serves the same
+        // number of attention heads.
         let usual_heads = (shape.hidden / shape.head_dim).max(1);
         let usual_heads = usual_heads.next_multiple_of(shape.kv_heads.max(1));
         Self {

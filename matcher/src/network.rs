@@ -1,8 +1,8 @@
-//! What the network takes of the time to the first token: round trips between users and offers.
+//! The network's part of the time to the first token: round trips between users and offers.
 //!
-//! Users live at the places of their country in `data/user_places.csv`, evenly; an offer stands
-//! where `market`'s table of regions says, else at the first place of its country. A round trip is
-//! reckoned from the distance: an estimate, since no table of measured ones covers all sellers.
+//! Users are spread evenly over the places of their country in `data/user_places.csv`. The place of an offer
+//! comes from `market`'s table of regions, else it is the first place of its country. A round trip is
+//! estimated from the distance, since no table of measured round trips covers all providers.
 
 use std::sync::LazyLock;
 
@@ -20,15 +20,15 @@ const DETOUR: f64 = 1.4;
 /// What the last mile adds to a round trip: assumed. Units: milliseconds.
 const LAST_MILE_MS: f64 = 4.0;
 
-/// The round trip that is reckoned with where nothing is said of an offer's place: the farthest
-/// that two points on the globe can be apart. Units: milliseconds.
+/// The round trip that is assumed where the place of an offer is unknown: that of the farthest two points on
+/// the globe. Units: milliseconds.
 const FARTHEST_MS: f64 = LAST_MILE_MS + 2.0 * DETOUR * 20_015.0 / FIBRE_KM_PER_MS;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlaceRow {
     country: Country,
-    // Read so that a row says which place it means.
+    // Read so that a row must name its place.
     #[serde(rename = "place")]
     _place: String,
     lat: f64,
@@ -56,8 +56,8 @@ fn places_of(country: Country) -> impl Iterator<Item = Position> {
 pub(crate) struct Users(Vec<(Option<Position>, f64)>);
 
 impl Users {
-    /// `None` where the demand says nothing of its users. Users of a country that the table lacks
-    /// count as being as far away as can be.
+    /// `None` where the demand does not state its users. Users of a country that the table lacks count as
+    /// being at the farthest distance.
     pub(crate) fn of(shares: &[UserShare]) -> Option<Self> {
         // However often a country is named, its places are looked at once for an offer.
         let mut countries: Vec<(Country, f64)> = Vec::new();
@@ -79,7 +79,7 @@ impl Users {
         (!users.is_empty()).then_some(Self(users))
     }
 
-    /// The round trip that so many percent of the users have at most. Units: milliseconds.
+    /// The round trip of the users at this percentile. Units: milliseconds.
     pub(crate) fn round_trip_ms(&self, offer: &Offer, percentile: f64) -> f64 {
         let listed = Position::of(offer.provider.as_str(), &offer.place);
         let at = listed.or_else(|| places_of(offer.place.country?).next());
@@ -146,7 +146,7 @@ mod tests {
         assert!((8.0..15.0).contains(&trip("NL")), "{}", trip("NL"));
         assert!((80.0..110.0).contains(&trip("US")), "{}", trip("US"));
         assert!((130.0..170.0).contains(&trip("SG")), "{}", trip("SG"));
-        // An offer of which no place is known is as far as can be.
+        // An offer whose place is unknown counts as being at the farthest distance.
         let nowhere = germans.round_trip_ms(&offer("x", "L4", 1, "1.00"), 95.0);
         assert_eq!(nowhere, FARTHEST_MS);
     }

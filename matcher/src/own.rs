@@ -1,10 +1,10 @@
-//! What a tenant has of its own, in a search: agreed prices stand in place of list prices before
-//! anything is searched, and nodes that are paid for enter at what they still cost.
+//! A tenant's own capacity in a search: agreed prices replace list prices before the search, and nodes that
+//! are paid for already enter at their remaining cost.
 //!
-//! Nodes are covered as long as their commitment lasts, and cost what the offer costs from then on.
-//! What ranks is the mean over the time that is wanted; where that is open, the price at the start.
-//! Which offers satisfy a demand is not changed by it: a ceiling is held against the offer's own
-//! price, which is what is paid once a commitment has ended.
+//! A commitment covers its nodes until it ends; after that they cost the offer's price. Candidates rank by
+//! the mean price over the requested time, or by the price at the start where that time is open. Commitments
+//! do not change which offers satisfy a demand: a ceiling applies to the offer's own price, which the tenant
+//! pays once a commitment has ended.
 
 use std::collections::HashMap;
 
@@ -26,14 +26,14 @@ use crate::walk::AllowedRow;
 pub(crate) struct Cover {
     /// Nodes that are paid for, by commitment.
     pub(crate) parts: Vec<(u32, Covered)>,
-    /// What a GPU costs an hour on the mean over all nodes and the time wanted, rounded up.
+    /// The mean rate of a GPU-hour over all nodes and the requested time, rounded up.
     pub(crate) mean: Rate,
 }
 
 /// Nodes of commitments that other offers of the same fleet have taken.
 pub(crate) type Taken = HashMap<CommitmentId, u32>;
 
-/// How long the work is wanted for that a fit is of. Units: seconds; `None` where that is open.
+/// The requested duration of the work of a fit. Units: seconds; `None` where it is open.
 pub(crate) fn wanted_seconds(query: &Query<'_>, fit: &Fit, filter: &Filter<'_>) -> Option<i64> {
     let hours = match (query, &fit.figures) {
         (_, Figures::Train(train)) => Some(train.run.hours),
@@ -54,8 +54,8 @@ pub(crate) fn wanted_seconds(query: &Query<'_>, fit: &Fit, filter: &Filter<'_>) 
     seconds.filter(|seconds| *seconds > 0)
 }
 
-/// What is paid for of so many nodes of an offer; `None` where nothing is. The commitments are used
-/// in their order, and never beyond what is left of them.
+/// The nodes, of so many of an offer, that commitments pay for; `None` where none do. Commitments are used in
+/// their order, and never beyond their remaining nodes and hours.
 pub(crate) fn cover(
     filter: &Filter<'_>,
     offer: &Offer,
@@ -98,7 +98,7 @@ pub(crate) fn cover(
     })
 }
 
-/// What a GPU costs an hour on the mean over all nodes and the time wanted, rounded up.
+/// The mean rate of a GPU-hour over all nodes and the requested time, rounded up.
 pub(crate) fn mean(
     parts: &[(u32, Covered)],
     rate: Rate,
@@ -165,7 +165,7 @@ pub(crate) fn open<'f>(filter: &'f Filter<'_>, id: CommitmentId) -> Option<&'f O
 }
 
 impl Cover {
-    /// The lines of a candidate that takes so many nodes of an offer: what is paid for first.
+    /// The lines of a candidate with so many nodes of an offer. Nodes that are paid for come first.
     pub(crate) fn lines(&self, row: &AllowedRow, nodes: u32) -> Vec<CandidateLine> {
         let line = |nodes, covered| CandidateLine::new(row.clone(), nodes, covered);
         let parts = self.parts.iter();
@@ -186,7 +186,7 @@ impl Cover {
     }
 }
 
-/// What a covered part is, in words: by what, for how long, and what follows.
+/// A covered part in words: its commitment, how long it lasts, and the price after it.
 pub(crate) fn reason(
     filter: &Filter<'_>,
     some: u32,
@@ -224,7 +224,7 @@ fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// What is said of an offer at an agreed price.
+/// The reason for an offer at an agreed price.
 pub(crate) fn book_reason(filter: &Filter<'_>, offer: &Offer) -> Option<String> {
     let own = &filter.options.own;
     let traits = OfferTraits::of(offer);
@@ -275,8 +275,7 @@ pub fn price_for(own: &OwnCapacity, offer: OfferRef<'_>, now: DateTime<Utc>) -> 
         .unwrap_or(listed)
 }
 
-/// The market as it is to a tenant: with the prices that it agreed. `None` where none stands in
-/// place of a list price.
+/// The market with the tenant's agreed prices. `None` where no agreed price replaces a list price.
 #[must_use]
 pub fn at_own_prices(
     snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! A plan: the ranked candidates for a demand, and the count of what is none.
+//! A plan: the ranked candidates for a demand, and the count of refused offers.
 
 mod facts;
 
@@ -59,7 +59,7 @@ pub struct Candidate {
     pub cost_per_hour: Money,
     /// The figures behind the reasons.
     pub facts: Facts,
-    /// Why it satisfies the demand and stands where it stands, in words.
+    /// Why it satisfies the demand and has its rank, in words.
     pub reasons: Vec<String>,
     /// How the engine of a fleet is started, for each line.
     #[serde(default)]
@@ -79,8 +79,8 @@ pub struct AlsoAt {
     pub place: Place,
 }
 
-/// What the best candidate would cost with weights of another precision, where that is less. It is
-/// shown, never chosen: what a narrower one does to the answers is for the tenant to judge.
+/// The cost of the best candidate with weights of another precision, where that is less. A plan shows it and
+/// never chooses it: the tenant must judge the effect of a narrower precision on the answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Alternative {
     /// The precision of the weights.
@@ -100,8 +100,8 @@ pub struct Alternative {
 
 /// So many nodes of one offer that the demand's policy allows.
 ///
-/// A search makes one of nothing but an offer that passed every rule of the demand, and nobody can
-/// make one otherwise:
+/// Only a search can make one, from an offer that passed every rule of the demand. No other code can make
+/// one:
 ///
 /// ```compile_fail
 /// fn forged(placed: matcher::Placed) -> matcher::CandidateLine {
@@ -117,8 +117,7 @@ pub struct Alternative {
 /// }
 /// ```
 ///
-/// The one other way to it is to read a plan that was stored: what is read is believed to be what was
-/// written.
+/// The only other way is to read a stored plan, which is trusted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CandidateLine(Placed);
@@ -168,7 +167,7 @@ pub struct CoveredLine {
     pub line: usize,
     /// Its nodes.
     pub nodes: u32,
-    /// By what, at what rate, and until when.
+    /// The commitment, its rate and its end.
     #[serde(flatten)]
     pub covered: Covered,
 }
@@ -342,7 +341,7 @@ pub struct CandidateView {
     pub half: Option<Half>,
     /// What would be taken: offers, each with its nodes.
     pub lines: Vec<OfferView>,
-    /// The lines whose nodes are paid for already; they cost that rate until then.
+    /// The lines whose nodes are paid for already; they cost the commitment's rate until it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub covered: Vec<CoveredLine>,
     /// US dollars per GPU-hour of the first line.
@@ -351,7 +350,7 @@ pub struct CandidateView {
     pub price_usd_hour: Money,
     /// The figures behind the reasons.
     pub facts: Facts,
-    /// Why it satisfies the demand and stands where it stands.
+    /// Why it satisfies the demand and has its rank.
     pub reasons: Vec<String>,
     /// How the engine of a fleet is started, for each line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -361,7 +360,7 @@ pub struct CandidateView {
     pub also_at: Vec<AlsoAt>,
 }
 
-/// A line of a candidate: the one offer JSON, with what is said of the candidate beside its fields.
+/// A line of a candidate: the offer's JSON, with the fields of the candidate beside its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OfferWithReasons {
     /// The rank of the candidate, from 1; lines of one candidate are taken together.
@@ -372,8 +371,7 @@ pub struct OfferWithReasons {
     /// The offer for all nodes taken, at its own price.
     #[serde(flatten)]
     pub offer: OfferView,
-    /// By which commitment the nodes are paid for, at what rate, and until when; nothing where they
-    /// are not.
+    /// The commitment that pays for the nodes, its rate and its end; absent where no commitment does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
     /// How the engine of a fleet is started on it.
@@ -381,7 +379,7 @@ pub struct OfferWithReasons {
     pub launch: Option<EngineLaunch>,
     /// The figures behind the reasons.
     pub facts: Facts,
-    /// Why it satisfies the demand and stands where it stands.
+    /// Why it satisfies the demand and has its rank.
     pub reasons: Vec<String>,
     /// Other places of the same thing at the same price, where it can only be compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,7 +1,7 @@
-//! The best so many of a search: heaps of them, and when a group can add nothing more.
+//! The best offers of a search, up to a limit: heaps of them, and the test that a group cannot add more.
 //!
-//! What ties with the cheapest is known only once all were seen, so the best so many are kept of
-//! each precedence within a tie: the plan takes its own out of them ([`crate::ties`]).
+//! The ties with the cheapest are known only after all offers. So the heaps keep the best offers of each
+//! precedence within a tie, and the plan chooses its own from them ([`crate::ties`]).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -45,7 +45,7 @@ impl Ranked<'_> {
         }
     }
 
-    /// Who sells it, and what.
+    /// Its provider and SKU.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.offer.provider(), self.offer.sku())
     }
@@ -82,13 +82,13 @@ enum Kept {
     Worse,
 }
 
-/// The best so many of one precedence; the worst of them on top.
+/// The best offers of one precedence, up to a limit, with the worst of them on top.
 struct Best<'s> {
     precedence: Precedence,
     heap: BinaryHeap<Ranked<'s>>,
 }
 
-/// The best so many that were seen.
+/// The best offers so far, up to a limit.
 pub(crate) struct Ranking<'s> {
     limit: usize,
     /// One for each class that occurs: a few.
@@ -136,11 +136,11 @@ impl<'s> Ranking<'s> {
         }
     }
 
-    /// Takes in those of a group's rows that are among the best.
+    /// Adds the rows of a group that are among the best.
     ///
-    /// They come cheapest first. Where all are of one precedence the walk ends at the first
-    /// one that is dearer than the worst of the best, and of several at one price at the first that
-    /// is no better; else where none can be in a tie any more either.
+    /// They come cheapest first. Where all have one precedence, this stops at the first row that costs more
+    /// than the worst of the best, and among rows of one price at the first that is not better. Otherwise it
+    /// stops only where no row can be in a tie any more either.
     pub(crate) fn take(
         &mut self,
         query: &Query<'_>,
@@ -189,8 +189,8 @@ impl<'s> Ranking<'s> {
         }
     }
 
-    /// Whether nothing at this rank can be shown, whatever its class: it ties with nothing, and
-    /// enough is better.
+    /// Whether no offer at this rank can be shown, of any class: it is in no tie, and enough offers are
+    /// better.
     fn is_of_no_use(&self, key: &Key) -> bool {
         let better = || {
             let all = self.best.iter().flat_map(|best| &best.heap);
@@ -200,8 +200,7 @@ impl<'s> Ranking<'s> {
         !self.least.is_some_and(ties) && better() >= self.limit
     }
 
-    /// Takes in one row where it is among the best of its class, and says how it compares with the
-    /// worst of them.
+    /// Adds one row if it is among the best of its class, and returns how it compares with the worst of them.
     fn offer(
         &mut self,
         filter: &Filter<'s>,
@@ -232,8 +231,8 @@ impl<'s> Ranking<'s> {
                 &mut self.best[last].heap
             }
         };
-        // What can be ordered keeps a candidate for each place: where one fails the next is taken. So do
-        // the halves of a hybrid demand, whose cost together depends on the places.
+        // Orderable offers keep a candidate for each place: if one fails, the next one is used. The halves of
+        // a hybrid demand do so too, since their total cost depends on the places.
         let apart = group.group.orderable() || !filter.options.ties;
         let new = match apart {
             true => Some(ranked),

@@ -1,4 +1,4 @@
-//! Why an offer does not satisfy a demand: the codes that are counted, and what each means.
+//! The reasons why an offer does not satisfy a demand: the codes that are counted, and their meanings.
 
 use std::fmt;
 
@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonCode {
-    /// No price that can be meant: zero, less, or too large to charge.
+    /// An implausible price: zero, negative, or too large to charge.
     NoPrice,
     /// Another GPU than the demand names.
     Gpu,
-    /// The seller leaves open which GPU of the family it is.
+    /// The seller does not say which GPU of the family it is.
     GpuFormUnknown,
     /// Less memory of each GPU than the demand asks for.
     GpuMemory,
@@ -43,11 +43,11 @@ pub enum ReasonCode {
     Operator,
     /// The provider is not known to have a certification that the policy asks for, for long enough.
     Certification,
-    /// The provider is in quarantine.
+    /// The provider is suspended.
     Quarantined,
     /// Somewhere else than the demand allows.
     Place,
-    /// The demand names places, and the seller does not say where this is.
+    /// The demand names places, and the seller does not state the place.
     PlaceUnknown,
     /// Another kind of machine than the demand allows.
     Tenancy,
@@ -57,35 +57,35 @@ pub enum ReasonCode {
     Stale,
     /// Sold out.
     SoldOut,
-    /// The GPU has no published rate at the wanted precision.
+    /// The GPU has no published rate at the requested precision.
     Precision,
-    /// The wanted number of GPUs is no whole number of these nodes.
+    /// The requested number of GPUs is not a whole number of these nodes.
     GpusDoNotDivide,
     /// The model does not fit into the memory.
     Memory,
-    /// The model's heads cannot be shared out over as many GPUs as would hold it.
+    /// The model's heads cannot be split evenly over as many GPUs as would hold it.
     HeadsDoNotDivide,
-    /// Several training nodes must be bare metal or virtual machines.
+    /// Multi-node training needs bare metal or virtual machines.
     GangTenancy,
-    /// Several training nodes must have four or more GPUs, joined all to all.
+    /// Multi-node training needs nodes with four or more GPUs, connected all to all.
     GangNode,
-    /// What joins several nodes is not what the demand asks for.
+    /// The fabric between several nodes is not what the demand asks for.
     Fabric,
-    /// The run would not be done in time.
+    /// The run would not finish in time.
     Deadline,
-    /// Answers would not come fast enough.
+    /// It cannot answer fast enough.
     Latency,
-    /// No fleet carries the load once what may be lost is lost.
+    /// No fleet carries the load after the loss that it must survive.
     Spread,
     /// Fewer nodes than needed.
     NotEnoughNodes,
-    /// Held or leased by others as far as the provider's count goes.
+    /// Others hold or lease all nodes that the provider counts.
     Held,
-    /// It failed several times of late: for a while it is not given again.
+    /// It failed several times recently and is in cool-down.
     CoolingDown,
-    /// Dearer than the ceiling.
+    /// It costs more than the ceiling.
     Ceiling,
-    /// Of no fleet under the ceiling, as far as was searched: that there is none is not proved.
+    /// The search found no fleet under the ceiling, and did not prove that none exists.
     CeilingUnproved,
 }
 
@@ -171,10 +171,12 @@ impl ReasonCode {
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::NoPrice => "The price is zero, missing or absurd: unknown, never the cheapest.",
+            Self::NoPrice => {
+                "The price is zero, missing or implausible: unknown, never the cheapest."
+            }
             Self::Gpu => "It is another GPU than the demand names.",
             Self::GpuFormUnknown => {
-                "The seller leaves open which GPU of its family it is, and not each would do."
+                "The provider does not say which GPU of the family it is, and not all satisfy the demand."
             }
             Self::GpuMemory => "Its GPU has less memory than the demand asks for.",
             Self::Slice => "It is a slice of a GPU; only whole GPUs are matched.",
@@ -188,44 +190,49 @@ impl ReasonCode {
                 "Its provider's operator is not known to be under a law that the policy names."
             }
             Self::Certification => {
-                "Its provider is not known to have a certification of the policy for long enough."
+                "No recorded certification of its provider meets the policy for long enough."
             }
-            Self::Quarantined => "Its provider is in quarantine: nothing new is taken there.",
-            Self::Place => "It stands elsewhere than the demand allows.",
-            Self::PlaceUnknown => "The demand names places, and where it stands is not known.",
+            Self::Quarantined => "Its provider is suspended: nothing new is ordered there.",
+            Self::Place => "It is in a place that the demand does not allow.",
+            Self::PlaceUnknown => {
+                "The demand names places, and the place of this offer is unknown."
+            }
             Self::Tenancy => "It is another kind of machine than the demand allows.",
             Self::Host => {
                 "Its nodes have less main memory or fewer virtual CPUs than the demand asks for, or its \
-                 seller does not state them."
+                 provider does not state them."
             }
             Self::Stale => "It was last read longer ago than its provider's freshness limit.",
             Self::SoldOut => "It is sold out.",
-            Self::Precision => "Its GPU has no published rate at the wanted precision.",
+            Self::Precision => "Its GPU has no published rate at the requested precision.",
             Self::Memory => "The model does not fit into its memory.",
-            Self::GpusDoNotDivide => "The wanted number of GPUs is no whole number of its nodes.",
-            Self::HeadsDoNotDivide => {
-                "The model's heads cannot be shared out over as many of its GPUs as would hold it."
+            Self::GpusDoNotDivide => {
+                "The requested number of GPUs is not a whole number of its nodes."
             }
-            Self::GangTenancy => "Several training nodes must be bare metal or virtual machines.",
+            Self::HeadsDoNotDivide => {
+                "The model's heads cannot be split evenly over as many of its GPUs as would hold it."
+            }
+            Self::GangTenancy => "Multi-node training needs bare metal or virtual machines.",
             Self::GangNode => {
-                "Several training nodes must each have four or more GPUs joined all to all."
+                "Multi-node training needs nodes with four or more GPUs, connected all to all."
             }
             Self::Fabric => {
-                "What joins its nodes is not what the demand asks for; several that train must be joined \
-                 by RDMA, or by Ethernet where `fabric` is `any`."
+                "The fabric between its nodes is not what the demand asks for; multi-node training needs \
+                 RDMA, or Ethernet where `fabric` is `any`."
             }
-            Self::Deadline => "The run would not be done in time.",
-            Self::Latency => "Its answers would not come fast enough.",
+            Self::Deadline => "The run would not finish in time.",
+            Self::Latency => "It cannot answer fast enough.",
             Self::Spread => {
-                "Together with all others it does not carry the load once what may be lost is lost."
+                "Together with all others it cannot carry the load after the loss that the fleet must \
+                 survive."
             }
-            Self::NotEnoughNodes => "The provider has fewer nodes of it than are needed.",
-            Self::Held => "What the provider has of it is held or leased already.",
-            Self::CoolingDown => "It failed several times of late, and rests for a while.",
-            Self::Ceiling => "It is dearer than the ceiling.",
+            Self::NotEnoughNodes => "The provider has fewer nodes of it than the demand needs.",
+            Self::Held => "The provider's nodes of it are held or leased already.",
+            Self::CoolingDown => "It failed several times recently and is in cool-down.",
+            Self::Ceiling => "It costs more than the ceiling.",
             Self::CeilingUnproved => {
-                "The cheapest fleet found is dearer than the ceiling; that none is cheaper is not \
-                 proved."
+                "The cheapest fleet found costs more than the ceiling; it is not proved that no cheaper \
+                 one exists."
             }
         }
     }

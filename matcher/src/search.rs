@@ -1,9 +1,9 @@
-//! The search: what is refused is counted, the eligible are ranked, the best are explained.
+//! The search: it counts refused offers, ranks eligible ones, and explains the best.
 //!
-//! `walk` goes over the snapshot's columns, `ranking` keeps the best, `ties` says which of them comes
-//! first, `eligible` makes candidates of them. Nothing is allocated for an offer by itself: words and
-//! copies are made for the candidates that are shown, for one example of each rejection (`tally`) and for
-//! what is asked of by name.
+//! `walk` visits the snapshot's columns, `ranking` keeps the best offers, `ties` orders near ties, and
+//! `eligible` makes candidates of them. Nothing is allocated per offer: words and copies are made only for
+//! the candidates that are shown, for one example of each rejection (`tally`), and for offers that the caller
+//! names.
 
 mod alternatives;
 mod eligible;
@@ -45,7 +45,7 @@ pub(crate) use tally::Tally;
 /// Nodes of each offer that are held or leased already, by us.
 pub type Held = HashMap<OfferId, u32>;
 
-/// Offers that failed several times of late, and until when each of them rests.
+/// Offers that failed several times recently, with the end of each cool-down.
 pub type Cooling = BTreeMap<OfferId, DateTime<Utc>>;
 
 /// The most nodes that one candidate takes.
@@ -58,24 +58,24 @@ pub struct SearchOptions {
     pub limit: usize,
     /// Whether only offers are eligible that can be ordered here.
     pub orderable_only: bool,
-    /// Whether it is looked up what fleets would cost with weights of other precisions.
+    /// Whether the search also computes the cost of fleets with weights of other precisions.
     pub alternatives: bool,
-    /// Until when evidence of certifications must be valid at least, beside what the demand says: the
-    /// fleet of a hybrid demand begins after its run.
+    /// The time until which evidence of certifications must at least be valid, beyond the demand's own end:
+    /// the fleet of a hybrid demand begins after its run.
     pub evidence_until: Option<DateTime<Utc>>,
-    /// For how many of the best fleets requests are simulated, to see how long the slow ones wait.
+    /// The number of best fleets whose requests are simulated, for their tail latency.
     pub simulated: usize,
-    /// Whether anything but the cost decides the order: what costs within a tenth of the cheapest ties
-    /// with it, so that the surer price comes first, and simulated fleets that miss their objective
-    /// come behind those that meet it, for which fleets with more room are looked for too. In the
-    /// halves of a hybrid demand nothing does: its pairs rank by what the whole costs.
+    /// Whether anything but the cost decides the order. A candidate within a tenth of the cheapest ties with
+    /// it, so that the surer price comes first. Simulated fleets that miss their objective come after those
+    /// that meet it, and the search also tries fleets with more spare capacity. The halves of a hybrid demand
+    /// go by cost alone: its pairs rank by their total cost.
     pub ties: bool,
-    /// What the tenant has of its own. Agreed prices are in the snapshot already
-    /// ([`crate::at_own_prices`]); here they are told of.
+    /// The tenant's own capacity. Agreed prices are in the snapshot already ([`crate::at_own_prices`]); the
+    /// reasons use them from here.
     pub own: Arc<OwnCapacity>,
-    /// What rests just now for whoever asks.
+    /// The offers in cool-down for this tenant now.
     pub cooling: Arc<Cooling>,
-    /// Offers of which it is told why they are refused, where they are, beside one of each reason.
+    /// Offers whose refusal the plan explains, beside one example of each reason.
     pub asked: Vec<OfferId>,
 }
 
@@ -96,7 +96,7 @@ impl Default for SearchOptions {
 }
 
 impl SearchOptions {
-    /// The same for a half of a hybrid demand: with the cheapest first, whatever ties with it.
+    /// The same for a half of a hybrid demand: cheapest first, without ties.
     #[must_use]
     pub fn of_half(&self) -> Self {
         Self {
@@ -106,13 +106,13 @@ impl SearchOptions {
     }
 }
 
-/// Finds what satisfies a demand.
+/// Finds the offers that satisfy a demand.
 ///
-/// Every offer of the snapshot is either eligible or counted under exactly one reason, the first
-/// that applies in the order of [`ReasonCode::ALL`]; that evidence ends before a run is predicted to
-/// be done is asked with the prediction. The order of candidates is total: what costs
-/// as much and is as sure goes by provider, SKU, place and offer id.
-/// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
+/// Every offer of the snapshot is either eligible or counted under exactly one reason, the first that applies
+/// in the order of [`ReasonCode::ALL`]. The test that evidence lasts until a run is predicted to be done
+/// happens with the prediction. The order of candidates is total: equal cost and certainty are ordered by
+/// provider, SKU, place and offer id.
+/// Errors: [`MatchError`], for a demand that no market can satisfy.
 pub fn search(
     snapshot: &Snapshot,
     demand: &Demand,
@@ -125,7 +125,7 @@ pub fn search(
 
 /// As [`search()`], for one of several searches that share a budget of work.
 ///
-/// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
+/// Errors: [`MatchError`], for a demand that no market can satisfy.
 pub fn search_within(
     snapshot: &Snapshot,
     demand: &Demand,
@@ -169,8 +169,7 @@ pub fn search_within(
     })
 }
 
-/// The plan for a demand that was made ready, which may have answered before: what it predicted
-/// then is not predicted again.
+/// The plan for a prepared demand. A demand that was used before reuses its predictions.
 pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
     if let Query::Serve(serve) = query
         && !serve.is_pile()
@@ -233,7 +232,7 @@ pub(crate) enum Query<'a> {
 pub(crate) struct Fit {
     pub(crate) nodes: u32,
     pub(crate) key: Key,
-    /// What a run stands on; the same for every other kind of demand.
+    /// The class of machine of a run; the same for every other kind of demand.
     pub(crate) class: TrainingClass,
     pub(crate) figures: Figures,
 }
@@ -254,7 +253,7 @@ pub(crate) enum Figures {
     Serve(ServeFit),
 }
 
-/// What a demand comes to: one query, or two halves that are searched apart.
+/// A prepared demand: one query, or two halves that are searched separately.
 pub(crate) enum Wanted<'a> {
     Query(Box<Query<'a>>),
     Hybrid(&'a HybridDemand),
@@ -311,8 +310,8 @@ impl Query<'_> {
         }
     }
 
-    /// How each offer of a group would be taken, of which the first stands here; all but the cost
-    /// is the same for all of them. `evidence_hours` are those of [`Filter::evidence_hours`].
+    /// How the demand would use each offer of a group, given its first offer. All but the cost is the same
+    /// for all of them. `evidence_hours` are those of [`Filter::evidence_hours`].
     pub(crate) fn fit_group(
         &self,
         snapshot: &Snapshot,
@@ -344,15 +343,15 @@ impl Query<'_> {
 
     /// Where an offer at this price ranks that would be taken so.
     pub(crate) fn key(&self, fit: &Fit, partition: &PartitionKey, price: Money) -> Key {
-        // A price that cannot be charged stands in no open group.
+        // No open group contains a price that cannot be charged.
         let each = || partition.node_price_units(price).unwrap_or(i64::MAX);
         self.key_of(fit, price, || partition.rate(price), each)
     }
 
-    /// Where an offer ranks whose GPUs cost this on the mean.
+    /// The rank of an offer with this mean rate.
     pub(crate) fn key_at(&self, fit: &Fit, mean: Rate, gpus: u32) -> Key {
         let units = mean.money_per_gpu_hour().units();
-        // The mean is below a price that was charged, whose product fitted.
+        // The mean is below a price that can be charged, whose product did not overflow.
         let each = units.saturating_mul(i64::from(gpus));
         self.key_of(fit, Money::usd_units(each), || Some(mean), || each)
     }
@@ -376,8 +375,8 @@ impl Query<'_> {
         Key { cost, ..fit.key }
     }
 
-    /// How the offer would be taken with the fewest nodes that will do, within the
-    /// [`Filter::evidence_hours`] of its seller.
+    /// How the demand would use the offer with the fewest sufficient nodes, within the
+    /// [`Filter::evidence_hours`] of its provider.
     pub(crate) fn fit(&self, row: &Row, evidence_hours: Option<f64>) -> Result<Fit, ReasonCode> {
         match self {
             Self::Gpus(query) => query.fit(row.offer.price_per_node_hour, row.offer.internode),
@@ -393,7 +392,7 @@ impl Query<'_> {
     }
 }
 
-/// Whether the GPUs of a partition are what the demand names, with memory enough.
+/// Whether the GPUs of a partition are those of the demand, with enough memory.
 pub(crate) fn check_gpu(key: &PartitionKey, shared: Shared<'_>) -> Result<(), ReasonCode> {
     let published = key.open_memory_mib;
     let fit = shared.gpu.map(|gpu| gpu.fit(&key.gpu, published));
@@ -434,7 +433,7 @@ pub(crate) fn node_price_units(row: &Row) -> Option<i64> {
     rate.checked_mul(i64::from(gpus))
 }
 
-/// A number of nodes, if one candidate may take so many.
+/// A number of nodes, if one candidate may have so many.
 pub(crate) fn most_nodes(nodes: f64) -> Option<u32> {
     let nodes = nodes.ceil();
     // The range keeps the cast exact.

@@ -1,13 +1,13 @@
-//! Demands of the kinds `serve_realtime` and `serve_batch`: what one node of an offer carries at the
-//! wanted latency, and the nodes that carry the load.
+//! Demands of the kinds `serve_realtime` and `serve_batch`: the load that one node of an offer carries at the
+//! requested latency, and the nodes that carry the whole load.
 //!
-//! A copy of the model stays inside one node. Its width is the one with which a node carries most;
-//! of two that carry the same, the narrower (`node`). Where a copy was measured, all are as fast as
-//! that one (`copy`). Offers of one shape are predicted once. Which offers make the cheapest fleet
-//! together is settled in `fleet_search`.
+//! A replica of the model stays inside one node. Its width is the one with which a node carries most; of two
+//! that carry the same, the narrower (`node`). Where the demand has a measured replica, all replicas are as
+//! fast as that one (`copy`). Offers of one shape are predicted once. `fleet_search` chooses the offers of
+//! the cheapest fleet.
 //!
-//! A pile of requests knows no latency and may be interrupted: spot and on demand are both taken,
-//! and what ranks is the cost of the whole pile, not of an hour.
+//! A batch of requests has no latency objective and may be interrupted. So both spot and on-demand offers are
+//! used, and candidates rank by the cost of the whole batch, not of an hour.
 
 mod copy;
 mod node;
@@ -36,11 +36,11 @@ use crate::train::time_for;
 use self::copy::calibration;
 pub(crate) use self::node::ServeFit;
 
-/// The share of its throughput that a fleet for a rate of requests is planned to run at at first: the
-/// rest is the warm buffer that keeps queues short.
+/// The first planned share of throughput of a fleet for a rate of requests. The rest is the warm buffer that
+/// keeps queues short.
 pub(crate) const PLANNED_UTILISATION: f64 = 0.8;
 
-/// The share of requests that an objective is for, where the demand does not say. Units: percent.
+/// The share of requests for which an objective holds, by default. Units: percent.
 pub(crate) const DEFAULT_PERCENTILE: f64 = 95.0;
 
 /// Parts of a token per second, or of a place in a batch, in which loads are counted.
@@ -55,26 +55,26 @@ pub(crate) struct ServeQuery {
     pub(crate) work: ServingWork,
     /// The load as the demand has it.
     pub(crate) asked: Load,
-    /// By what it may grow.
+    /// The factor by which it may grow.
     pub(crate) growth: f64,
-    /// What of all that its copies can a fleet is planned at.
+    /// The share of its replicas' capacity at which a fleet is planned.
     pub(crate) planned_share: f64,
     pub(crate) constants: &'static InferenceConstants,
-    /// The measured copy, where there is one.
+    /// The measured replica, where there is one.
     pub(crate) calibration: Option<Calibration>,
     users: Option<Users>,
     /// What is predicted already; offers of one shape differ in price alone.
     nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
-    /// The copies that they are made of: nodes of eight GPUs and of four have some in common.
+    /// The replicas of the nodes: nodes of eight GPUs and of four share some of them.
     copies: RefCell<HashMap<Shape, Predicted>>,
     /// The same with no limit of the time to the first token.
     patient: RefCell<HashMap<(&'static str, u32), Predicted>>,
 }
 
-/// What a prediction depends on: GPU, GPUs of a node or a copy, milliseconds of the network.
+/// The inputs of a prediction: GPU, GPUs of a node or a replica, milliseconds of the network.
 type Shape = (&'static str, u32, u32);
 
-/// One copy of the model, or why there is none.
+/// One replica of the model, or why there is none.
 type Predicted = Result<Replica, CannotServe>;
 
 /// The load at the peak.
@@ -84,7 +84,7 @@ pub(crate) enum Load {
     RequestsPerSecond(f64),
     /// Requests in flight.
     Concurrency(f64),
-    /// Requests that wait to be answered, and the hours until they must be.
+    /// Requests to answer, and the hours until their deadline.
     Pile(f64, Option<f64>),
 }
 
@@ -153,7 +153,7 @@ impl ServeQuery {
             // The bounds of the schema keep it exact enough.
             asked: Load::Pile(demand.requests as f64, hours),
             growth: 1.0,
-            // Nobody waits, so there is no queue to keep short.
+            // No user waits for an answer, so there is no queue to keep short.
             planned_share: 1.0,
             constants,
             calibration,
@@ -164,7 +164,7 @@ impl ServeQuery {
         })
     }
 
-    /// The same with fleets planned at so much of what their copies can. The copies are the same.
+    /// The same with fleets planned at this share of their replicas' capacity. The replicas are the same.
     pub(crate) fn at_share(&self, planned_share: f64) -> Self {
         Self {
             planned_share,
@@ -173,8 +173,8 @@ impl ServeQuery {
         }
     }
 
-    /// The same with weights in another precision; `None` where none are served in it. A measured copy
-    /// stays that of the asked weights, beside what was predicted of these.
+    /// The same with weights in another precision; `None` where serving does not support it. The calibration
+    /// stays that of the requested weights.
     pub(crate) fn with_weights(&self, weights: Precision) -> Option<Self> {
         let work = ServingWork {
             weights: weight_format(weights)?,
@@ -199,7 +199,7 @@ impl ServeQuery {
         }
     }
 
-    /// Whether it is a pile of requests.
+    /// Whether it is a batch of requests.
     pub(crate) const fn is_pile(&self) -> bool {
         matches!(self.asked, Load::Pile(..))
     }
@@ -209,7 +209,7 @@ impl ServeQuery {
         matches!(terms, Terms::OnDemand) || (self.is_pile() && matches!(terms, Terms::Spot))
     }
 
-    /// The hours that so many nodes take for the pile.
+    /// The hours that so many nodes take for the batch.
     pub(crate) fn pile_hours(&self, node: &ServeFit, nodes: u32) -> Option<f64> {
         let Load::Pile(requests, _) = self.asked else {
             return None;
@@ -239,19 +239,19 @@ impl ServeQuery {
         let parts = match load {
             Load::RequestsPerSecond(rate) => rate * self.work.output_tokens,
             Load::Concurrency(count) => count,
-            // At no time is anything needed of a pile without a limit.
+            // A batch without a time limit needs no minimum rate.
             Load::Pile(_, None) => 0.0,
             Load::Pile(requests, Some(hours)) => {
                 requests * self.work.output_tokens / (hours * 3_600.0)
             }
         };
-        // The bounds of the schema let a rate come to half the largest integer, and a pile to more:
-        // the cast stops there, and no fleet carries so much.
+        // The schema allows a rate of half the largest integer, and more for a batch. The cast stops at the
+        // largest integer, and no fleet carries so much.
         (parts * share * PARTS).ceil().max(1.0) as u64
     }
 
-    /// Finds what a node carries, and the nodes of a fleet of this offer alone. A pile that nothing
-    /// else limits is done while the evidence of its seller lasts.
+    /// Finds the load that a node carries, and the nodes of a fleet of this offer alone. A batch without any
+    /// other limit must be done while the evidence of its provider lasts.
     pub(crate) fn fit(
         &self,
         row: &Row,
@@ -266,8 +266,8 @@ impl ServeQuery {
         Ok(fit)
     }
 
-    /// As [`Self::fit`], also of an offer of which no fleet alone may be made: more than
-    /// [`MAX_NODES`] are then said to be needed, and it may still be a part of one.
+    /// As [`Self::fit`], also for an offer that cannot form a fleet alone. It then returns more than
+    /// [`MAX_NODES`] nodes, and the offer may still be a part of a fleet.
     pub(crate) fn fit_any(
         &self,
         row: &Row,
@@ -282,7 +282,7 @@ impl ServeQuery {
         let nodes_of = |load| self.need_of_load(load, 1.0).div_ceil(node.capacity);
         let nodes = match self.load() {
             Load::Pile(requests, hours) => {
-                // What was read of its seller says that it is valid when the pile starts.
+                // The evidence of its provider is valid when the batch starts.
                 let (within_hours, too_late) = time_for(hours, evidence_hours);
                 let nodes = nodes_of(Load::Pile(requests, Some(within_hours)));
                 if hours.is_none() && nodes > u64::from(MAX_NODES) {
@@ -309,8 +309,8 @@ impl ServeQuery {
         })
     }
 
-    /// What ranks: the cost of an hour of so many nodes, or of the whole pile. It grows with the
-    /// price of a node, or stays. Units: 1e-8 US dollars.
+    /// The amount that ranks: the cost of an hour of so many nodes, or of the whole batch. It never decreases
+    /// with the price of a node. Units: 1e-8 US dollars.
     pub(crate) fn cost(&self, node: &ServeFit, nodes: u32, node_price_units: i64) -> i128 {
         let hour = i128::from(node_price_units) * i128::from(nodes);
         (self.pile_hours(node, nodes)).map_or(hour, |hours| (hour as f64 * hours) as i128)

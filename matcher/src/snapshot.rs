@@ -26,29 +26,29 @@ use ids::IdIndex;
 pub use offer_ref::OfferRef;
 pub(crate) use partition::{GroupRef, Partition, PartitionKey};
 
-/// What a match must know of a provider. The default is one of price lists of which nothing else is
-/// known.
+/// The facts about a provider that matching needs. The default is a provider of price lists without any other
+/// facts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderView {
-    /// Past this age an offer of the provider is not matched; `None` where its offers stand in
-    /// price lists, which say what was asked at their date and have no limit. Units: seconds.
+    /// Past this age an offer of the provider is not matched. `None` for offers of price lists, which state
+    /// the price at their date and have no limit. Units: seconds.
     pub freshness_limit_seconds: Option<u64>,
-    /// Why the last reading changed nothing; `None` while readings come in well.
+    /// Why the last reading was not used; `None` while readings succeed.
     ///
     /// A provider that is marked so is still matched until its offers pass the limit.
     pub stale: Option<String>,
     /// Why nothing new is to be taken there, and until when.
     pub quarantine: Option<Quarantine>,
-    /// What is on record of who operates it and of its certificates.
+    /// The facts on record about its operator and its certificates.
     pub facts: ProviderFacts,
-    /// How orders there ended of late.
+    /// The recent outcomes of orders there.
     pub acceptance: AcceptanceRecord,
-    /// The regions where it sells machines of other people, of which that record says nothing.
+    /// The regions where it sells third-party machines, which that record does not cover.
     pub peer_regions: Vec<String>,
 }
 
 impl ProviderView {
-    /// What orders of late say of what it sells in a region.
+    /// The reliability of its offers in a region, by recent orders.
     pub(crate) fn reliability(&self, region: Option<&str>) -> Reliability {
         let of_peers = region.is_some_and(|region| self.peer_regions.iter().any(|it| it == region));
         match of_peers {
@@ -79,7 +79,7 @@ pub struct Snapshot {
     providers: HashMap<ProviderId, ProviderView>,
 }
 
-/// Where an offer stands in a snapshot. Their order is that of [`Snapshot::offers`].
+/// The position of an offer in a snapshot. Positions are in the order of [`Snapshot::offers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct RowId {
     /// The place of its partition among all.
@@ -88,7 +88,7 @@ pub(crate) struct RowId {
     pub(crate) row: u32,
 }
 
-/// An offer in full, and what every rule would otherwise compute again.
+/// An offer in full, with the values that every rule would otherwise compute again.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) offer: Offer,
@@ -99,11 +99,11 @@ pub(crate) struct Row {
 }
 
 impl Snapshot {
-    /// Takes in offers, each with an id of its own, and what is known of their providers. The order
-    /// in which offers are given changes nothing.
+    /// Makes a snapshot of offers, each with an id of its own, and of their providers. The order of the
+    /// offers does not matter.
     ///
-    /// An offer whose provider is not among `providers` has no freshness limit that it could
-    /// meet, so it is never matched.
+    /// An offer whose provider is not among `providers` has no freshness limit that it could meet, so it is
+    /// never matched.
     #[must_use]
     pub fn new(
         generation: u64,
@@ -128,8 +128,8 @@ impl Snapshot {
 
     /// The next generation: some offers as they are now, new ones among them, and some gone.
     ///
-    /// Partitions in which nothing changed are shared with this one; the others are made anew. It
-    /// equals the snapshot that all its offers would make.
+    /// It shares unchanged partitions with this snapshot, and rebuilds the others. It equals a snapshot built
+    /// from all its offers.
     #[must_use]
     pub fn patched(
         &self,
@@ -203,8 +203,8 @@ impl Snapshot {
         self.patched(self.generation, self.taken_at, changed, &[], providers)
     }
 
-    /// The next generation, which holds just these offers: patched from this one where most of it
-    /// stays, else made anew.
+    /// The next generation, which holds exactly these offers: patched from this one where most of it stays,
+    /// else rebuilt.
     #[must_use]
     pub fn advanced(
         &self,
@@ -273,8 +273,8 @@ impl Snapshot {
         self.offers == 0
     }
 
-    /// Its offers, in an order that follows from them alone: by GPU, node size and terms, then by
-    /// seller and place, then by price.
+    /// Its offers, in an order that depends on them alone: by GPU, node size and terms, then by provider and
+    /// place, then by price.
     pub fn offers(&self) -> impl Iterator<Item = OfferRef<'_>> {
         let groups = self
             .partitions
@@ -296,7 +296,7 @@ impl Snapshot {
         groups.map(GroupRef::provider).collect()
     }
 
-    /// What is known of a provider.
+    /// The facts about a provider.
     #[must_use]
     pub fn provider(&self, id: &ProviderId) -> Option<&ProviderView> {
         self.providers.get(id)
@@ -304,16 +304,16 @@ impl Snapshot {
 
     /// Whether an offer is too old to be matched.
     ///
-    /// Past its provider's limit it is. Offers of price lists have none: they are compared with,
-    /// however old, and say how old. Where nothing is known of a provider, or an offer could be
-    /// ordered and has no limit, nothing says that it is fresh.
+    /// An offer past its provider's limit is too old. Offers of price lists have no limit: they are listed
+    /// for comparison at any age, with that age. An offer of an unknown provider, or an orderable offer
+    /// without a limit, counts as too old.
     #[must_use]
     pub fn is_stale(&self, offer: &Offer, now: DateTime<Utc>) -> bool {
         let view = self.provider(&offer.provider);
         is_past_limit(view, offer.orderable, offer.observed_at, now)
     }
 
-    /// The quarantine of a provider that holds at this time.
+    /// The suspension of a provider that is in force at this time.
     #[must_use]
     pub fn quarantine(&self, id: &ProviderId, now: DateTime<Utc>) -> Option<&Quarantine> {
         let quarantine = self.provider(id)?.quarantine.as_ref()?;
@@ -324,7 +324,7 @@ impl Snapshot {
         &self.partitions
     }
 
-    /// Where an offer stands.
+    /// The position of an offer.
     pub(crate) fn find(&self, id: &OfferId) -> Option<RowId> {
         self.ids.partitions(id).find_map(|partition| {
             let row = self.partitions[partition as usize].find(id)?;
@@ -381,7 +381,7 @@ fn index(partitions: &[Arc<Partition>]) -> IdIndex {
 /// Units: seconds.
 const MOST_AHEAD_SECONDS: i64 = 60;
 
-/// Whether an offer that was read then is past what its provider may have, or was not read yet.
+/// Whether an offer that was read then is past its provider's limit, or was not read yet.
 pub(crate) fn is_past_limit(
     view: Option<&ProviderView>,
     orderable: bool,

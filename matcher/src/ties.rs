@@ -1,9 +1,8 @@
-//! Near ties: what costs within a tenth of the cheapest counts as equal to it, since predictions err
-//! by as much. Of those what can be ordered comes first, of training runs then the better class of
-//! machine, then the younger price, then whose orders ended better of late, then the lower price.
+//! Near ties: a candidate within a tenth of the cheapest counts as equal to it, since predictions err by as
+//! much. Within a tie orderable offers come first, then, for training runs, the better class of machine.
+//! After that come the younger price, the provider with the better recent orders, and the lower price.
 //!
-//! A tie is with the cheapest alone: what is within a tenth of another one of the tie is not in it
-//! for that.
+//! A tie is with the cheapest alone: being within a tenth of another member of the tie is not enough.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::acceptance::Reliability;
@@ -15,19 +14,19 @@ use crate::hardware::TrainingClass;
 /// The rule of a tie where no machine is better than another.
 const SURER: &str = "the surer price comes first";
 
-/// What decides within a tie; the smaller comes first.
+/// The order within a tie; the smaller comes first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Precedence {
-    /// Whether it cannot be ordered: what can be has its price frozen by a quote.
+    /// Whether it cannot be ordered. A quote freezes the price of an orderable offer.
     listed: bool,
-    /// What a run stands on; the same for every other kind of demand.
+    /// The class of machine of a run; the same for every other kind of demand.
     class: TrainingClass,
     read: Read,
-    /// What the orders of others there came to.
+    /// The outcomes of other tenants' orders there.
     reliability: Reliability,
 }
 
-/// How long ago a price was read. Prices of one class are as sure as each other.
+/// How long ago a price was read. Prices of one class are equally sure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Read {
     #[default]
@@ -38,10 +37,10 @@ enum Read {
     Before,
 }
 
-/// What of a candidate decides where it stands among others.
+/// The parts of a candidate that decide its rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Standing {
-    /// What ranks: a rate, or the cost of the whole. Units: 1e-8 US dollars.
+    /// The amount that ranks: a rate, or the total cost. Units: 1e-8 US dollars.
     pub(crate) cost: i128,
     pub(crate) precedence: Precedence,
 }
@@ -68,7 +67,7 @@ impl Read {
 }
 
 impl Filter<'_> {
-    /// Where an offer comes within a tie; the same for all where nothing ties.
+    /// The order of an offer within a tie; the same for all where nothing ties.
     pub(crate) fn precedence(
         &self,
         orderable: bool,
@@ -87,30 +86,30 @@ impl Filter<'_> {
         }
     }
 
-    /// What the orders at a provider came to of late, in a region.
+    /// The recent outcomes of orders at a provider, in a region.
     pub(crate) fn reliability(&self, provider: &ProviderId, region: Option<&str>) -> Reliability {
         let view = self.snapshot.provider(provider);
         view.map_or_else(Reliability::default, |view| view.reliability(region))
     }
 }
 
-/// What the orders of late say of a provider.
+/// The recent orders of a provider, in words.
 const fn words_of(reliability: Reliability) -> &'static str {
     match reliability {
-        Reliability::Good => "ended well nearly always of late",
-        Reliability::Unproven => "are too few, or ended well too seldom, to be relied on",
-        Reliability::Poor => "ended badly often of late",
+        Reliability::Good => "have nearly always succeeded recently",
+        Reliability::Unproven => "are too few, or succeed too rarely, to rely on",
+        Reliability::Poor => "have often failed recently",
     }
 }
 
-/// Whether what costs so much ties with the cheapest.
+/// Whether this cost ties with the cheapest.
 pub(crate) const fn is_tie(cost: i128, cheapest: i128) -> bool {
     // No cost is below zero, so the difference holds where ten times a cost may not.
     cost - cheapest <= cheapest / 10
 }
 
 impl Standing {
-    /// Why it stands before the cheapest, with which it ties.
+    /// Why it ranks before the cheapest, with which it ties.
     pub(crate) fn before(&self, cheapest: &Self, name: &str) -> String {
         let more = (self.cost - cheapest.cost) as f64 / (cheapest.cost.max(1)) as f64 * 100.0;
         let (own, other) = (self.precedence, cheapest.precedence);
@@ -119,7 +118,7 @@ impl Standing {
             (SURER, why.to_owned())
         } else if own.class != other.class {
             let (own, other) = (own.class.words(), other.class.words());
-            let why = format!("this one stands on {own}, that one on {other}");
+            let why = format!("this one runs on {own}, that one on {other}");
             ("the better machine comes first", why)
         } else if own.read != other.read {
             let (own, other) = (own.read.words(), other.read.words());
@@ -136,8 +135,8 @@ impl Standing {
     }
 }
 
-/// Puts what stands cheapest first in the order of a plan. Where another one is first then, gives
-/// the place of the cheapest.
+/// Reorders the near ties of a list that is sorted by cost. Returns the place of the cheapest where another
+/// one is first afterwards.
 pub(crate) fn settle<T>(sorted: &mut [T], of: impl Fn(&T) -> Standing) -> Option<usize> {
     let cheapest = of(sorted.first()?);
     let tied = sorted.partition_point(|one| is_tie(of(one).cost, cheapest.cost));

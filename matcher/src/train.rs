@@ -1,16 +1,16 @@
 //! Demands of the kind `train`: a gang in one fabric, or one node, that holds the model and is
 //! done in time.
 //!
-//! Candidates rank by the predicted cost of the run, which is dollars for the tokens that failures
-//! leave (`perf::run`). Only among those that cost nearly the same ([`crate::ties`]) the kind of
-//! machine decides: bare metal with RDMA between its nodes (or one node) before virtual machines
-//! likewise, one node of another kind, bare metal over plain Ethernet, and other machines over it;
-//! within each, for full training, whole boards of eight GPUs with 80 GB or more before smaller
-//! nodes. To adapters over weights that a node holds, Ethernet is as good as RDMA.
+//! Candidates rank by the predicted cost of the run, including failures (`perf::run`). The kind of machine
+//! decides only among candidates that cost nearly the same ([`crate::ties`]). The order is: bare metal with
+//! RDMA between its nodes (or one node), virtual machines with the same, one node of another kind, bare metal
+//! over plain Ethernet, and other machines over it. Within each kind, for full training, whole boards of
+//! eight GPUs with 80 GB or more come before smaller nodes. For adapters over weights that fit on a node,
+//! Ethernet is as good as RDMA.
 //!
-//! Where the demand leaves the number of GPUs open, every number of nodes is tried (`perf::run::counts`)
-//! and of those that an offer has and the ceiling allows the one is taken on which the run costs least.
-//! Offers of one shape are predicted once.
+//! Where the demand leaves the number of GPUs open, every number of nodes is tried (`perf::run::counts`). Of
+//! the numbers that an offer has and the ceiling allows, the search uses the one on which the run costs
+//! least. Offers of one shape are predicted once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -54,8 +54,8 @@ pub(crate) struct TrainQuery<'a> {
     curves: RefCell<HashMap<Curve, Rc<[Run]>>>,
 }
 
-/// What a prediction depends on: GPU, GPUs of a node, nodes, and of what joins them whether it is
-/// RDMA and its rate, which one node does not use. Several names are one fabric.
+/// The inputs of a prediction: GPU, GPUs of a node, nodes, whether the fabric is RDMA, and its rate. A single
+/// node does not use the fabric. Several names are one fabric.
 type Shape = (&'static str, u32, u32, bool, Option<u64>);
 
 /// What a curve depends on: the shape with the most nodes, and the bits of the hours it has.
@@ -68,7 +68,7 @@ fn shape(spec: &'static GpuSpec, gpus_per_node: u32, nodes: u32, internode: Inte
     (name, gpus_per_node, nodes, internode.is_rdma(), rate)
 }
 
-/// What a run on one offer comes to.
+/// The result of a run on one offer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TrainFit {
     /// The run in its best layout.
@@ -81,13 +81,13 @@ pub(crate) struct TrainFit {
     pub(crate) fewest_nodes: u32,
     memory: TrainingMemory,
     machine: Machine,
-    /// The most nodes that were tried; nothing where the tenant settled their number.
+    /// The most nodes that were tried; `None` where the tenant fixed their number.
     at_most: Option<u32>,
     /// In how many hours the run must be done.
     within_hours: f64,
 }
 
-/// The machine that a run stands on, whatever it costs and however many there are.
+/// The machine of a run, independent of its price and stock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Machine {
     spec: &'static GpuSpec,
@@ -112,7 +112,7 @@ impl TrainFit {
         self.run.gpus / self.machine.gpus_per_node
     }
 
-    /// What the run stands on.
+    /// The class of machine of the run.
     fn class(&self, method: TrainMethod) -> TrainingClass {
         let Machine {
             spec,
@@ -178,8 +178,8 @@ impl<'a> TrainQuery<'a> {
         })
     }
 
-    /// How the offer is taken with as many nodes as the tenant settled, else with the fewest that
-    /// hold the model and finish in time ([`time_for`]); [`TrainQuery::larger`] has what more nodes come to.
+    /// How the demand uses the offer with as many nodes as the tenant fixed, else with the fewest that hold
+    /// the model and finish in time ([`time_for`]). [`TrainQuery::larger`] has the results with more nodes.
     pub(crate) fn fit(
         &self,
         row: &Row,
@@ -345,7 +345,7 @@ impl<'a> TrainQuery<'a> {
         if gpus_per_node < GANG_NODE_GPUS || !joined_all_to_all(spec) {
             return Err(ReasonCode::GangNode);
         }
-        // What joins nothing, or nobody states, carries no gang.
+        // Without a known fabric the offer cannot run a gang.
         let carries = offer.internode.is_rdma() || offer.internode == Internode::Ethernet;
         let joined = carries && self.joined_by.accepts(offer.internode);
         if joined {
@@ -356,8 +356,9 @@ impl<'a> TrainQuery<'a> {
     }
 }
 
-/// The hours that work may take, and why it is refused where it takes more: the tenant's own, else those
-/// for which the evidence of its seller lasts, and never more than anything is sold for.
+/// The hours that work may take, and the reason for a refusal where it takes more. The limit is the tenant's
+/// own, else the time for which the evidence of its provider lasts, and never more than the longest
+/// reservation.
 pub(crate) fn time_for(own: Option<f64>, evidence: Option<f64>) -> (f64, ReasonCode) {
     let longest = f64::from(LONGEST_HOURS);
     match (own, evidence) {
@@ -369,10 +370,10 @@ pub(crate) fn time_for(own: Option<f64>, evidence: Option<f64>) -> (f64, ReasonC
     }
 }
 
-/// What so many GPU-hours cost at an offer's rate. Units: 1e-8 US dollars.
+/// The cost of so many GPU-hours at an offer's rate. Units: 1e-8 US dollars.
 pub(crate) fn run_cost_units(rate: Option<Rate>, gpu_hours: f64) -> i128 {
     let rate = rate.map_or(0, |rate| rate.money_per_gpu_hour().units());
-    // The cast stops at the largest integer; a run that long is the dearest either way.
+    // The cast stops at the largest integer; so long a run is the most expensive one anyway.
     let gpu_seconds = (gpu_hours * SECONDS_PER_HOUR as f64).ceil() as i64;
     i128::from(rate) * i128::from(gpu_seconds) / i128::from(SECONDS_PER_HOUR)
 }

@@ -12,9 +12,9 @@ use crate::reason::ReasonCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferOutcome {
-    /// It stands in a candidate.
+    /// It is part of a candidate.
     Candidate,
-    /// It satisfies the demand, and what is kept of the candidates comes before it.
+    /// It satisfies the demand, but all candidates that are kept come before it.
     Eligible,
     /// It does not satisfy the demand.
     Refused,
@@ -28,7 +28,7 @@ pub struct OfferVerdict {
     pub half: Option<Half>,
     /// What became of it.
     pub outcome: OfferOutcome,
-    /// The rank of the first candidate in which it stands.
+    /// The rank of the first candidate that contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<usize>,
     /// The first reason that refuses it.
@@ -62,12 +62,12 @@ impl Plan {
         let (outcome, why) = match (first, refused) {
             (Some(first), _) => (
                 OfferOutcome::Candidate,
-                format!("It stands in candidate {}", first.rank),
+                format!("It is part of candidate {}", first.rank),
             ),
             (None, Some(refused)) => (OfferOutcome::Refused, refused.why.clone()),
             (None, None) => (
                 OfferOutcome::Eligible,
-                "It satisfies the demand, and is not among the candidates that are kept".to_owned(),
+                "It satisfies the demand, but is not among the candidates that are kept".to_owned(),
             ),
         };
         OfferVerdict {

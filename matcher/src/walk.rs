@@ -1,8 +1,8 @@
 //! The walk over a snapshot's columns for one demand.
 //!
-//! What no offer of a partition or of a group can change is asked once for all of them, and what is
-//! refused there is counted as a whole. Groups that are left are *open*: their offers differ in age,
-//! stock and price alone, and stand cheapest first.
+//! Tests with the same result for all offers of a partition or a group run once, and a refusal there counts
+//! all of them together. The remaining groups are *open*: their offers differ in age, stock and price alone,
+//! and come cheapest first.
 
 mod allowed;
 
@@ -23,14 +23,14 @@ use crate::ties::Precedence;
 
 pub(crate) use allowed::{Allowed, AllowedRow};
 
-/// A group of which offers may satisfy the demand.
+/// A group whose offers may satisfy the demand.
 #[derive(Clone)]
 pub(crate) struct OpenGroup<'a> {
     pub(crate) group: GroupRef<'a>,
     /// How each of its offers would be taken that is not taken with more nodes; the cost in it is
     /// the first one's.
     pub(crate) fit: Fit,
-    /// What is taken with more nodes where there are so many.
+    /// The fits with more nodes, for offers that have so many.
     larger: Option<Larger>,
     /// Whether it was visited before, with fewer nodes.
     again: bool,
@@ -51,11 +51,11 @@ pub(crate) struct OpenGroup<'a> {
 #[derive(Clone)]
 struct Larger {
     nodes: u32,
-    /// From this row on so many are above the ceiling.
+    /// From this row on the cost of these nodes is above the ceiling.
     dear_from: u32,
 }
 
-/// What is kept back of offers, by where they stand.
+/// The nodes of offers that are not available, by position.
 pub(crate) struct HeldRows(Vec<(RowId, Kept)>);
 
 /// What is kept back of one offer.
@@ -63,7 +63,7 @@ pub(crate) struct HeldRows(Vec<(RowId, Kept)>);
 struct Kept {
     /// Nodes that are held or leased already.
     nodes: u32,
-    /// Whether it rests, so that nobody is given any of it.
+    /// Whether it is in cool-down, so that the search refuses it.
     cools: bool,
 }
 
@@ -96,10 +96,11 @@ impl HeldRows {
     }
 }
 
-/// Counts what is refused as a whole, and visits each open group, in the order of the snapshot.
+/// Counts partitions and groups that are refused as a whole, and visits each open group, in the order of the
+/// snapshot.
 ///
-/// A visitor counts each offer of its group itself. Where more nodes cost less, a group is visited
-/// again for those of its offers that have them.
+/// A visitor counts each offer of its group itself. Where more nodes cost less, the walk visits a group again
+/// for those of its offers that have enough nodes.
 pub(crate) fn walk<'a>(
     query: &Query<'_>,
     filter: &Filter<'a>,
@@ -202,7 +203,7 @@ fn dear_from(filter: &Filter<'_>, group: GroupRef<'_>, nodes: u32) -> u32 {
         filter.check_cost(columns.key(), price, nodes).is_err()
     };
     let prices = columns.prices(&rows);
-    // Mostly none is, and the dearest tells.
+    // Mostly none is, and the highest price shows it.
     if prices.last().is_none_or(|dearest| !is_dear(*dearest)) {
         return rows.end;
     }
@@ -252,7 +253,7 @@ impl OpenGroup<'_> {
         &self.own
     }
 
-    /// Where such an offer ranks, with what is paid for of it.
+    /// The rank of such an offer, with the nodes of it that are paid for.
     pub(crate) fn own_key(&self, query: &Query<'_>, filter: &Filter<'_>, row: u32) -> Key {
         let offer = filter.snapshot.offer_in(self.group, row).to_offer();
         let wanted = (
@@ -267,15 +268,14 @@ impl OpenGroup<'_> {
         }
     }
 
-    /// Whether with so many nodes its first offers are all eligible, and all further ones above the
-    /// ceiling.
+    /// Whether, with so many nodes, its first offers are all eligible and all further ones above the ceiling.
     fn is_plain(&self, nodes: u32) -> bool {
         let (fewest, _) = self.group.stock();
         let enough = nodes <= fewest.min(MAX_NODES);
         self.ages == Ages::Fresh && self.held.is_empty() && enough
     }
 
-    /// What the provider says of an offer's stock, and the nodes of it that are taken.
+    /// The stock of an offer as its provider reports it, and the nodes of it that are held.
     pub(crate) fn stock(&self, row: u32) -> (Availability, u32) {
         let availability = self.group.partition().availability(row);
         (availability, self.kept(row).nodes)
@@ -318,7 +318,7 @@ impl OpenGroup<'_> {
         Ok(Allowed::new(self.row_id(row)))
     }
 
-    /// One of its offers of which a node may be taken as a part of a whole; `None` where none may.
+    /// One of its offers that may contribute a node to a fleet; `None` where it may not.
     pub(crate) fn part(&self, filter: &Filter<'_>, row: u32) -> Option<Allowed> {
         let (stock, held) = self.stock(row);
         let may_be = free_nodes(&stock, held) > 0 && !self.kept(row).cools && row < self.dear_alone;
@@ -342,12 +342,12 @@ impl OpenGroup<'_> {
         (rows, first)
     }
 
-    /// Counts what is refused of it, and says which rows may be taken so and how many are eligible,
-    /// each once. Of a plain group nothing but the count is looked at.
+    /// Counts the refused offers of the group. Returns the rows that fit with these nodes, and the number of
+    /// eligible offers, each counted once. For a plain group only the count matters.
     pub(crate) fn count(&self, filter: &Filter<'_>, tally: &mut Tally) -> (Range<u32>, usize) {
         let rows = self.group.rows();
         let larger = self.larger.as_ref().filter(|one| self.is_plain(one.nodes));
-        // In a plain group all but the dearest are taken with more nodes.
+        // In a plain group all but the most expensive offers fit with more nodes.
         let taken = larger.map_or(rows.start, |one| one.dear_from)..self.dear_from;
         if self.again {
             return (taken, 0);

@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use crate::{integration_test, named};
 
-/// For how long fronts stand before providers, by the clock of the market. Units: minutes.
+/// How long fronts run before the providers, by the clock of the market. Units: minutes.
 pub(crate) const FRONT_MINUTES: (&str, &str) = ("CHAOS_FRONT_MINUTES", "30");
 
-/// Kills replicas, PostgreSQL and Redis so often, at moments drawn from the seed, and then a broker on its
-/// embedded database; then fronts stand before the providers of real replicas for half an hour.
+/// Kills replicas, PostgreSQL and Redis this many times, at moments drawn from the seed, and then a broker on
+/// its embedded database. After that fronts run before the providers of real replicas for half an hour.
 pub(crate) fn chaos(kills: u64, seed: u64) -> Result<()> {
     let (kills, seed) = (kills.to_string(), seed.to_string());
     let settings = [

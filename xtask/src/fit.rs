@@ -1,8 +1,8 @@
-//! Refits the constants of the performance models, and says how accurate they are.
+//! Refits the constants of the performance models, and reports their accuracy.
 //!
-//! Both read the measured tables of a folder, which are other people's figures and never part of
-//! this tree. Nothing is judged on what it was fitted to: accuracy and intervals come from five
-//! folds over whole combinations of a model and a chip, from chips and from sources left out whole.
+//! Both read the measured tables of a folder, which are third-party figures and never part of this tree. No
+//! constants are judged on the rows to which they were fitted. Accuracy and intervals come from five folds
+//! over whole combinations of a model and a chip, and from leaving out whole chips and whole sources.
 
 mod judge;
 mod kinds;
@@ -29,10 +29,10 @@ const SEED: u64 = 1;
 /// Other ways to deal them, to see how much of a score is luck.
 const OTHER_SEEDS: [u64; 4] = [2, 3, 4, 5];
 
-/// Where the product's constants stand, from the root of the tree.
+/// The path of the product's constants, from the root of the tree.
 const PARAMS: &str = "matcher/data/params.json";
 
-/// All that is known of a table.
+/// All results for a table.
 struct Judged {
     table: Table,
     rows: Vec<Measured>,
@@ -46,7 +46,7 @@ struct Dealt {
     source_left_out: Vec<f64>,
     /// The scores with other folds.
     other_folds: Vec<Score>,
-    /// The reference's terms, fitted anew to the same folds.
+    /// The reference's terms, fitted again to the same folds.
     reference: CrossValidated,
     /// Their scores with the other folds.
     reference_other_folds: Vec<Score>,

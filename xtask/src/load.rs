@@ -1,8 +1,8 @@
-//! A long run of mixed reads and reservations against the real binary: first as fast as it goes, to
-//! learn the rate, then for minutes at four fifths of that rate.
+//! A long run of mixed reads and reservations against the real binary: first at full speed, to measure the
+//! rate, then for minutes at four fifths of that rate.
 //!
-//! No answer may be an error, and the service may not grow beyond a ceiling that is stated
-//! beforehand. What the mix is stands in `visit`.
+//! No answer may be an error, and the service's memory may not grow beyond a ceiling that is set beforehand.
+//! `visit` defines the mix.
 
 mod service;
 mod visit;
@@ -19,7 +19,7 @@ use serde_json::json;
 use service::Service;
 use visit::{Tally, Visitor};
 
-/// The part of the measured rate at which the long run goes.
+/// The share of the measured rate for the long run.
 const PART: f64 = 0.8;
 /// The part of the asked rate that must have been reached: less, and the run shows nothing.
 const REACHED: f64 = 0.95;
@@ -137,7 +137,7 @@ impl Ran {
         self.tally.micros.len() as f64 / self.took.as_secs_f64()
     }
 
-    /// Within how many microseconds so many of a hundred calls were answered.
+    /// The time at this percentile of the calls. Units: microseconds.
     fn percentile(&self, percent: usize) -> u32 {
         percentile(self.tally.micros.iter().map(|(_, took)| *took), percent)
     }

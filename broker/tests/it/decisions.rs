@@ -80,7 +80,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
         let hybrid = made.get("hybrid").is_some();
         let first = &made["candidates"][0];
         let expected =
-            json!({ "outcome": "candidate", "candidate": 1, "why": "It stands in candidate 1" });
+            json!({ "outcome": "candidate", "candidate": 1, "why": "It is part of candidate 1" });
         let best = (
             first["half"].clone(),
             first["lines"][0]["offer_id"].clone(),

@@ -1,4 +1,4 @@
-//! Why one offer is no candidate, in words with its figures.
+//! Explains why one offer is no candidate, in words with its figures.
 
 use chrono::{SecondsFormat, TimeDelta};
 use market::counted::counted;
@@ -42,23 +42,23 @@ fn figures(
     let offer = &row.offer;
     match reason {
         ReasonCode::NoPrice => Some(format!(
-            "{} USD per hour is no price that can be meant",
+            "{} USD per hour is not a plausible price",
             offer.price_per_node_hour
         )),
         ReasonCode::Gpu | ReasonCode::GpusPerNode => of_another_shape(query, filter, row),
         ReasonCode::GpuMemory => Some(format!(
-            "Each {} has {} GB; {} GB at least are wanted",
+            "Each {} has {} GB; the demand asks for at least {} GB",
             offer.gpu, row.spec?.memory_gb, filter.shared.gpu_memory_gib?
         )),
         ReasonCode::Host => Some(of_host(filter, row)),
         ReasonCode::GpuFormUnknown => Some(format!(
-            "`{}` leaves open which GPU of the family {} it is, and not each would do",
+            "`{}` does not say which GPU of the family {} it is, and not all satisfy the demand",
             offer.raw_gpu_name,
             offer.gpu.family()
         )),
         ReasonCode::Slice => Some(format!("It is {} of a GPU", offer.gpus)),
         ReasonCode::Terms => Some(format!(
-            "It is sold as {}; {} is wanted",
+            "It is sold as {}; the demand asks for {}",
             offer.terms,
             wanted_terms(query)
         )),
@@ -73,7 +73,7 @@ fn figures(
         ReasonCode::Quarantined => {
             let quarantine = filter.snapshot.quarantine(&offer.provider, filter.now)?;
             Some(format!(
-                "{} is in quarantine until {}: {}",
+                "{} is suspended until {}: {}",
                 offer.provider,
                 quarantine.until.to_rfc3339_opts(SecondsFormat::Secs, true),
                 quarantine.reason
@@ -85,7 +85,7 @@ fn figures(
                 .country
                 .map_or("an unknown country".into(), |c| c.to_string());
             let region = offer.place.region.as_deref().unwrap_or("an unknown region");
-            Some(format!("It stands in {region}, {country}"))
+            Some(format!("It is in {region}, {country}"))
         }
         ReasonCode::Tenancy => Some(format!("It is a {}", offer.tenancy)),
         ReasonCode::Stale => Some(of_age(filter, row)),
@@ -97,29 +97,32 @@ fn figures(
                 return None;
             };
             Some(format!(
-                "{} {} no whole number of nodes of {per_node}",
+                "{} {} not a whole number of nodes of {per_node}",
                 counted(query.demand.gpus?, "GPU"),
                 if query.demand.gpus? == 1 { "is" } else { "are" }
             ))
         }
-        ReasonCode::GangTenancy => Some(format!("A {} works in no gang", offer.tenancy)),
+        ReasonCode::GangTenancy => Some(format!(
+            "Nodes of tenancy `{}` cannot be used in a multi-node job",
+            offer.tenancy
+        )),
         ReasonCode::GangNode => Some(format!(
-            "A node of {} x {} works in no gang",
+            "Nodes of {} x {} cannot be used in a multi-node job",
             offer.gpus, offer.gpu
         )),
         ReasonCode::Fabric => Some(of_fabric(query, row)),
         ReasonCode::Deadline => of_deadline(query, row),
         ReasonCode::Latency => of_latency(query, row),
         ReasonCode::Spread => Some(format!(
-            "Without {}, or one of its zones, the others do not carry the load, or without one of \
-             the others it does not",
+            "Without {}, or one of its zones, the others cannot carry the load, or it cannot carry it \
+             without one of the others",
             offer.provider
         )),
         ReasonCode::NotEnoughNodes | ReasonCode::Held => of_stock(query, filter, row),
         ReasonCode::CoolingDown => {
             let until = filter.options.cooling.get(&offer.offer_id)?;
             Some(format!(
-                "It failed several times of late, and rests until {}",
+                "It failed several times recently and is in cool-down until {}",
                 until.to_rfc3339_opts(SecondsFormat::Secs, true)
             ))
         }
@@ -127,7 +130,7 @@ fn figures(
         ReasonCode::CeilingUnproved => of_all_fleets(none?),
         ReasonCode::PlaceUnknown => {
             let region = offer.place.region.as_ref();
-            region.map(|region| format!("Which country `{region}` is in is not known here"))
+            region.map(|region| format!("The country of `{region}` is unknown"))
         }
         ReasonCode::NotOrderable | ReasonCode::SoldOut => None,
     }
@@ -144,15 +147,15 @@ fn of_another_shape(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option
     let (gpus, gpu) = (row.offer.gpus, &row.offer.gpu);
     let Query::Gpus(query) = query else {
         let wanted = filter.shared.gpu?;
-        return Some(format!("It has {gpu}; {wanted} is wanted"));
+        return Some(format!("It has {gpu}; the demand asks for {wanted}"));
     };
     let wanted = query.demand();
     let (count, wanted_gpu) = (wanted.count, &wanted.gpu);
     let nearest = NearestCounts::to(wanted, filter.snapshot).map_or(String::new(), |nearest| {
-        format!(", which nobody sells; the nearest sizes sold: {nearest}")
+        format!(", which no provider sells; the nearest sizes sold: {nearest}")
     });
     Some(format!(
-        "It has {gpus} x {gpu} a node; {count} x {wanted_gpu} is wanted{nearest}"
+        "It has {gpus} x {gpu} a node; the demand asks for {count} x {wanted_gpu}{nearest}"
     ))
 }
 
@@ -163,20 +166,22 @@ fn of_fabric(query: &Query<'_>, row: &Row) -> String {
         Query::Serve(_) => None,
     };
     let wanted = match wanted {
-        // Of a run: where nothing joins its nodes, or nobody says what, none works on several.
-        Some(FabricWanted::Any) => "; RDMA or Ethernet is wanted".to_owned(),
-        Some(fabric) => format!("; `{fabric}` is wanted"),
+        // Of a run: without a known fabric between its nodes it cannot use several.
+        Some(FabricWanted::Any) => "; the demand asks for RDMA or Ethernet".to_owned(),
+        Some(fabric) => format!("; the demand asks for `{fabric}`"),
         None => String::new(),
     };
     let joined_by = row.offer.internode;
-    format!("What joins its nodes is `{joined_by}`, and several are needed{wanted}")
+    format!("The fabric between its nodes is `{joined_by}`, and several nodes are needed{wanted}")
 }
 
 fn of_host(filter: &Filter<'_>, row: &Row) -> String {
     let size = |has: Option<u32>, least: Option<u32>, what: &str| {
         let least = least.filter(|least| has < Some(*least))?;
         let has = has.map_or("not stated".to_owned(), |has| has.to_string());
-        Some(format!("{what}: {has}; {least} at least are wanted"))
+        Some(format!(
+            "{what}: {has}; the demand asks for at least {least}"
+        ))
     };
     let (offer, shared) = (&row.offer, &filter.shared);
     let sizes = [
@@ -195,9 +200,9 @@ fn of_age(filter: &Filter<'_>, row: &Row) -> String {
     let age = row.offer.age_seconds(filter.now);
     let view = filter.snapshot.provider(&row.offer.provider);
     match view.and_then(|view| view.freshness_limit_seconds) {
-        Some(limit) => format!("It was read {age} s ago, of at most {limit} s"),
+        Some(limit) => format!("It was last read {age} s ago; the limit is {limit} s"),
         None => format!(
-            "Nothing is known of how fresh offers of {} must be",
+            "No freshness limit is known for offers of {}",
             row.offer.provider
         ),
     }
@@ -255,7 +260,7 @@ fn of_heads(query: &Query<'_>, row: &Row) -> Option<String> {
     let gpus = doublings(per_node).find(lacks_heads)?;
     let model = &query.work.model;
     Some(format!(
-        "{gpus} x {} would hold {}; its {} are not shared out evenly over them",
+        "{gpus} x {} would hold {}; its {} cannot be split evenly over them",
         row.offer.gpu,
         model.name,
         counted(model.heads, "head"),
@@ -269,7 +274,7 @@ fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
         Query::Serve(serve) => {
             return match serve.asked {
                 Load::Pile(_, None) => of_long_pile(serve, row, longest),
-                _ => Some("The time until which it must be done has passed".to_owned()),
+                _ => Some("Its deadline has passed".to_owned()),
             };
         }
         Query::Train(query) => query,
@@ -287,7 +292,7 @@ fn of_deadline(query: &Query<'_>, row: &Row) -> Option<String> {
     ))
 }
 
-/// Of a pile that takes longer on as many nodes as there may be.
+/// For a batch that takes longer than `hours` on as many nodes as a fleet may have.
 fn of_long_pile(serve: &ServeQuery, row: &Row, hours: f64) -> Option<String> {
     Some(format!(
         "{}; {}",
@@ -301,23 +306,23 @@ fn most_for_pile(serve: &ServeQuery, row: &Row) -> Option<String> {
     let node = serve.node(&row.offer, spec, per_node).ok()?;
     let hours = serve.pile_hours(&node, MAX_NODES)?;
     Some(format!(
-        "On {} the pile takes about {hours:.0} hours",
+        "On {} the batch takes about {hours:.0} hours",
         counted(MAX_NODES, "node")
     ))
 }
 
 fn sold_for(hours: f64) -> String {
-    format!("nothing is sold for more than {hours:.0}")
+    format!("nothing is sold for more than {hours:.0} hours")
 }
 
-/// Of a run that lasts longer than what shows that its seller is certified.
+/// For work that lasts longer than the evidence that its seller is certified.
 fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
     let query = match query {
         Query::Gpus(_) => return None,
         Query::Serve(serve) => {
             let view = filter.snapshot.provider(&row.offer.provider);
             return Some(format!(
-                "{}; what shows that {} is certified lasts {:.0}",
+                "{}; the certification of {} is valid for {:.0} hours",
                 most_for_pile(serve, row)?,
                 row.offer.provider,
                 filter.evidence_hours(view)?,
@@ -341,7 +346,7 @@ fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<Stri
     ))
 }
 
-/// The run on as many nodes as the tenant settled, else on the fewest that hold it.
+/// The run on as many nodes as the tenant asked for, else on the fewest that hold it.
 fn on_fewest(query: &TrainQuery<'_>, row: &Row) -> Option<(u32, Run)> {
     let (spec, per_node) = known_node(row).ok()?;
     let fewest = query.memory(spec, per_node).fewest_gpus(spec.memory_gb)?;
@@ -376,13 +381,13 @@ fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
             .map(|ms| format!("{ms:.0} ms for the first token, network included")),
         (objective.per_token_ms).map(|ms| {
             let mean = ms * query.constants.objective_share;
-            format!("{mean:.1} ms for each other on the mean")
+            format!("{mean:.1} ms for each later token on average")
         }),
     ];
     let allowed: Vec<_> = allowed.into_iter().flatten().collect();
     Some(format!(
         "On {widest} x {} even a lone request waits {:.0} ms for its first token{network} and {:.1} ms \
-         for each other; the objective allows {}",
+         for each later token; the objective allows {}",
         row.offer.gpu,
         first * 1e3,
         per_token * 1e3,
@@ -412,7 +417,7 @@ fn of_ceiling(
     none: Option<&NoFleet>,
 ) -> Option<String> {
     let survives = matches!(query, Query::Serve(serve) if serve.survive.is_some());
-    // Of a fleet that survives it would be a part, if one node of it is not too dear already.
+    // A fleet that survives a loss could contain this offer, unless one node of it is too expensive.
     let nodes = if survives {
         1
     } else {
@@ -443,7 +448,7 @@ fn of_ceiling(
     }
 }
 
-/// What the cheapest of all fleets costs, and how much of that is proved.
+/// The cost of the cheapest of all fleets, and the proved bound.
 fn of_all_fleets(none: &NoFleet) -> Option<String> {
     let NoFleet::Dear {
         cost_units,

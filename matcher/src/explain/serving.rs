@@ -1,5 +1,5 @@
-//! What is said of a serving fleet: its figures, and why it stands where it stands. What is kept free in
-//! it is in [`room`], what its requests wait in [`waits`].
+//! Explains a serving fleet: its figures, and why it has its rank. [`room`] explains its spare capacity,
+//! [`waits`] the latency of its requests.
 
 mod room;
 mod waits;
@@ -28,7 +28,7 @@ use self::room::{carried, room, room_of_mix};
 
 pub(crate) use self::waits::{add_waits, before_missing, moved_up, planned_wider, widened_in_vain};
 
-/// The figures of a fleet: sums over its lines, and of times the slowest.
+/// The figures of a fleet: sums over its lines, and the slowest line's times.
 pub(crate) fn facts(query: &ServeQuery, lines: &[FleetLine<'_>]) -> Facts {
     let slowest = |of: fn(&ServeFit) -> f64| {
         let times = lines.iter().map(|line| of(&line.node));
@@ -67,7 +67,7 @@ pub(crate) fn facts(query: &ServeQuery, lines: &[FleetLine<'_>]) -> Facts {
     }
 }
 
-/// The same with what a pile of requests takes, where it is one.
+/// The same with the hours and the cost of a batch of requests, where the load is one.
 pub(super) fn with_pile(facts: Facts, query: &ServeQuery, line: &FleetLine<'_>) -> Facts {
     let hours = query.pile_hours(&line.node, line.nodes);
     let cost = cost_units(std::slice::from_ref(line)) as f64;
@@ -78,7 +78,7 @@ pub(super) fn with_pile(facts: Facts, query: &ServeQuery, line: &FleetLine<'_>) 
     }
 }
 
-/// Why a fleet of one offer stands where it stands, most telling first.
+/// Why a fleet of one offer has its rank, most important first.
 pub(super) fn reasons_of_one(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<String> {
     let mut reasons = vec![match query.asked {
         Load::Pile(requests, _) => pile(query, line, requests),
@@ -94,7 +94,7 @@ pub(super) fn reasons_of_one(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<St
     reasons
 }
 
-/// Why a fleet of several offers stands where it stands, most telling first.
+/// Why a fleet of several offers has its rank, most important first.
 pub(crate) fn reasons_of_mix(
     query: &ServeQuery,
     filter: &Filter<'_>,
@@ -107,7 +107,7 @@ pub(crate) fn reasons_of_mix(
             Survive::Provider => "provider",
         };
         reasons.push(format!(
-            "Whichever {word} is lost, what is left carries the whole load"
+            "If any one {word} is lost, the rest carries the whole load"
         ));
     }
     reasons.extend(room_of_mix(query, filter, mix));
@@ -139,7 +139,7 @@ fn pile(query: &ServeQuery, line: &FleetLine<'_>, requests: f64) -> String {
     let hours = query.pile_hours(&line.node, line.nodes).unwrap_or(0.0);
     let cost = usd(cost_units(std::slice::from_ref(line)) as f64 * hours);
     let terms = match line.row.offer.terms {
-        Terms::Spot => "spot: what is interrupted is asked again",
+        Terms::Spot => "spot: interrupted requests are sent again",
         _ => "on demand",
     };
     format!(
@@ -192,7 +192,7 @@ fn nearness(query: &ServeQuery, line: &FleetLine<'_>) -> Option<Nearness> {
     Some(calibration.nearness(line.row.spec?, line.node.replica.gpus))
 }
 
-/// What a measured replica changed, and how near it was.
+/// The effect of a measured replica, and how similar its hardware is.
 fn measured(query: &ServeQuery, line: &FleetLine<'_>) -> Option<String> {
     let calibration = query.calibration.as_ref()?;
     Some(super::measured(
@@ -220,7 +220,7 @@ fn memory(query: &ServeQuery, line: &FleetLine<'_>) -> String {
 fn distance(line: &FleetLine<'_>) -> Option<String> {
     let ms = line.node.network_ms?;
     Some(format!(
-        "The network takes {ms:.0} ms of the time to the first token, reckoned from the distance to \
+        "The network takes {ms:.0} ms of the time to the first token, estimated from the distance to \
          the users"
     ))
 }
@@ -270,12 +270,12 @@ fn engine_name(engine: Engine) -> &'static str {
 }
 
 impl FleetLine<'_> {
-    /// Copies of the model on all nodes.
+    /// Replicas of the model on all nodes.
     pub(crate) fn replicas(&self) -> u32 {
         self.node.replicas_per_node.saturating_mul(self.nodes)
     }
 
-    /// Tokens per second that all copies write at most.
+    /// Tokens per second that all replicas write at most.
     pub(crate) fn tokens_per_second(&self) -> f64 {
         self.node.replica.tokens_per_second * f64::from(self.replicas())
     }

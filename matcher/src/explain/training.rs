@@ -1,4 +1,4 @@
-//! What is said of a training run: its figures, and why it stands where it stands.
+//! Explains a training run: its figures, and why it has its rank.
 
 use market::counted::counted;
 use market::demand::TrainMethod;
@@ -20,7 +20,7 @@ use crate::plan::{Facts, RunLayout, RunStrategy};
 use crate::snapshot::Row;
 use crate::train::{TrainFit, TrainQuery, run_cost_units};
 
-/// The figures of a run that go with its candidate.
+/// The figures of a run for its candidate.
 pub(super) fn facts(query: &TrainQuery<'_>, row: &Row, run: &Run) -> Facts {
     let hours_of_a_billion = run.hours_of(1e9) * f64::from(run.gpus);
     Facts {
@@ -42,7 +42,7 @@ pub(super) fn facts(query: &TrainQuery<'_>, row: &Row, run: &Run) -> Facts {
     }
 }
 
-/// Why a run stands where it stands, most telling first.
+/// Why a run has its rank, most important first.
 pub(super) fn reasons(
     query: &TrainQuery<'_>,
     row: &Row,
@@ -93,10 +93,10 @@ fn joined(row: &Row, nodes: u32) -> String {
     let joined = if nodes == 1 {
         "one node, so no fabric is crossed".to_owned()
     } else if offer.internode.is_rdma() {
-        format!("its nodes are joined by {} (RDMA)", offer.internode)
+        format!("its nodes are connected by {} (RDMA)", offer.internode)
     } else {
         format!(
-            "its nodes are joined by {}, which the demand allows",
+            "its nodes are connected by {}, which the demand allows",
             offer.internode
         )
     };
@@ -106,18 +106,18 @@ fn joined(row: &Row, nodes: u32) -> String {
 fn why_nodes(query: &TrainQuery<'_>, nodes: u32, fit: &TrainFit) -> String {
     if query.demand.gpus.is_some() {
         format!(
-            "{} {} what the demand settles",
+            "{} {} fixed by the demand",
             counted(fit.run.gpus, "GPU"),
             if fit.run.gpus == 1 { "is" } else { "are" }
         )
     } else {
         let in_time = if query.hours_available.is_some() {
-            format!(", {} finish in time", fit.fewest_nodes)
+            format!(", {} would finish in time", fit.fewest_nodes)
         } else {
             String::new()
         };
         format!(
-            "Of all numbers of nodes that may be taken {nodes} cost least; {} hold it{in_time}",
+            "Of all possible node counts {nodes} costs least; {} would hold it{in_time}",
             fit.nodes_for_memory
         )
     }
@@ -160,7 +160,7 @@ fn within_factor(query: &TrainQuery<'_>, row: &Row, run: &Run) -> f64 {
     exp(width)
 }
 
-/// What a measured step changed, and how near it was.
+/// The effect of a measured step, and how similar its hardware is.
 fn measured(query: &TrainQuery<'_>, row: &Row, run: &Run) -> Option<String> {
     let calibration = query.calibration.as_ref()?;
     let nearness = calibration.nearness(row.spec?, run.gpus);
@@ -206,8 +206,8 @@ fn laid_out(run: &Run) -> String {
 
 fn failures(run: &Run) -> String {
     format!(
-        "Failures and checkpoints leave {:.1} % of the time, with one each {:.0} minutes ({:.1} GB in \
-         {:.1} s at {:.0} GB/s, {:.0} min to restart, assumed)",
+        "Failures and checkpoints leave {:.1} % of the time, with a checkpoint every {:.0} minutes \
+         ({:.1} GB in {:.1} s at {:.0} GB/s, {:.0} min to restart, assumed)",
         run.goodput * 100.0,
         run.checkpoint_interval_seconds / 60.0,
         gb(run.checkpoint_bytes),
@@ -217,7 +217,7 @@ fn failures(run: &Run) -> String {
     )
 }
 
-/// What the run would cost less if it did one per cent more in the same time.
+/// The saving if the run did one per cent more in the same time.
 fn of_a_percent(row: &Row, run: &Run) -> Option<Money> {
     let (now, then) = (
         cost(row, run.gpu_hours())?,
@@ -257,8 +257,8 @@ fn spares_in_words(spares: Spares, nodes: u32) -> String {
     }
 }
 
-/// A warning where several GPUs of a node are joined by less than boards of their generation; what
-/// it costs is in the step time.
+/// A warning where slower links connect the GPUs of a node than on boards of their generation. The step time
+/// already includes the effect.
 fn slow_links(row: &Row) -> Option<String> {
     let several = row.offer.gpus.as_whole()? > 1;
     let chip = Chip::of_spec(row.spec?).filter(|_| several)?;
@@ -266,8 +266,8 @@ fn slow_links(row: &Row) -> Option<String> {
     let link = 2.0 * chip.link_bytes_per_second / 1e9;
     (link < floor.gb_s_bidirectional).then(|| {
         format!(
-            "Its GPUs are joined at {link:.0} GB/s, below the {:.0} GB/s of {} and other boards of its \
-             generation: the rate reckons with that",
+            "Its GPUs are connected at {link:.0} GB/s, below the {:.0} GB/s of {} and other boards of its \
+             generation: the rate accounts for that",
             floor.gb_s_bidirectional, floor.board,
         )
     })

@@ -3,12 +3,11 @@
 //! The bound is the relaxation in which nodes may be cut: a need of `need`, and where losses are
 //! survived, a number `m` such that no domain carries more than `m` and all together carry `kept`
 //! and `m` beside it. For a given `m` that is filled cheapest first; over `m` the cost is convex, so
-//! its least is found by bisection. Whatever is cut decides where to branch, and rounding it up
-//! gives a fleet, since more nodes in one domain hurt no other.
+//! its least is found by bisection. The cut node decides where to branch, and rounding it up gives a fleet,
+//! since more nodes in one domain hurt no other.
 //!
-//! Amounts are integers, and costs are summed in fractions of a unit that are rounded down, so the
-//! bound never exceeds what it bounds. Sums of amounts are wider than amounts, so that none is too
-//! large.
+//! Amounts are integers, and costs are summed in fractions of a unit that are rounded down, so the bound
+//! never exceeds the true cost. Sums use a wider type than amounts, so that none overflows.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -204,8 +203,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What the cheapest filling costs in which no domain carries more than `most`, in fractions of
-    /// a unit; `take` is told what each column carries. `carried` is room to reckon in.
+    /// The cost of the cheapest filling in which no domain carries more than `most`, in fractions of a unit.
+    /// `take` receives the amount that each column carries. `carried` is scratch space.
     fn fill(
         &self,
         bounds: &Bounds,
@@ -254,7 +253,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The fleet of whole nodes that covers the relaxation, less what is not needed after all.
+    /// The fleet of whole nodes that covers the relaxation, less the nodes that it does not need.
     fn rounded_up(&self, bounds: &Bounds, taken: &[u128]) -> Fleet {
         let columns = &self.problem.columns;
         let mut counts: Vec<u32> = (bounds.iter().zip(taken).zip(columns))
@@ -294,14 +293,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether it is enough what the domains carry.
+    /// Whether the domains carry enough.
     fn carries(&self, carried: &[u128]) -> bool {
         let total: u128 = carried.iter().sum();
         let largest = carried.iter().max().copied().unwrap_or(0);
         total >= u128::from(self.problem.need) && total - largest >= u128::from(self.problem.kept)
     }
 
-    /// The column whose cut node is dearest, and the whole nodes of it.
+    /// The column with the most expensive cut node, and its number of whole nodes.
     fn cut_most(&self, bounds: &Bounds, taken: &[u128]) -> Option<(usize, u32)> {
         let cut = |at: &usize| {
             let column = &self.problem.columns[*at];
@@ -319,12 +318,12 @@ impl<'a> Search<'a> {
 }
 
 impl Column {
-    /// What so many nodes carry.
+    /// The amount that so many nodes carry.
     fn carried(&self, nodes: u32) -> u128 {
         u128::from(self.capacity) * u128::from(nodes)
     }
 
-    /// The whole nodes that carry no more than so much, and what is left of it.
+    /// The whole nodes that carry no more than this amount, and the remainder.
     fn cut(&self, amount: u128) -> (u32, u64) {
         if let Ok(amount) = u64::try_from(amount) {
             let capacity = self.capacity.max(1);

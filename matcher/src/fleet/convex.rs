@@ -1,9 +1,8 @@
-//! The least of a convex function of whole numbers.
+//! The minimum of a convex function of whole numbers.
 //!
-//! A number is asked for with the one after it, which tells on which side the least lies. Where to
-//! ask next is guessed from the lines on both sides: of a function of few straight pieces a few
-//! guesses find it. Every third time the middle is taken, so that no function takes much longer than
-//! bisection.
+//! The search evaluates a number and the next one, which shows on which side the minimum lies. It guesses the
+//! next number from the lines on both sides: for a function of few straight pieces a few guesses suffice.
+//! Every third time it takes the middle, so that no function takes much longer than bisection.
 
 /// The function from one number to the next.
 #[derive(Clone, Copy)]
@@ -24,8 +23,8 @@ impl Line {
     }
 }
 
-/// The first number from `low` to `high` from which on the function falls no more, with its cost;
-/// `None` where a cost that was asked for is none.
+/// The first number from `low` to `high` after which the function does not decrease, with its cost; `None`
+/// where `cost` returned `None`.
 pub(super) fn least(
     low: u128,
     high: u128,

@@ -1,5 +1,5 @@
-//! The simple form, without a rule on losses: a bounded knapsack that is to be filled, by dynamic
-//! programming over what is carried.
+//! The simple form, without a rule on losses: a bounded covering knapsack, by dynamic programming over the
+//! load that is carried.
 
 use super::{Fleet, FleetProblem};
 
@@ -56,7 +56,7 @@ pub fn cover(problem: &FleetProblem) -> Option<Fleet> {
     })
 }
 
-/// Splits each stock into powers of two and a rest, of which every count can be made up.
+/// Splits each stock into powers of two and a remainder, which can form every count.
 fn items(problem: &FleetProblem) -> Vec<Item> {
     let mut items = Vec::new();
     for (at, column) in problem.columns.iter().enumerate() {

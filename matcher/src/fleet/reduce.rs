@@ -10,21 +10,21 @@ use super::{Column, Fleet, FleetProblem};
 pub struct Reduced {
     /// The smaller problem.
     pub problem: FleetProblem,
-    /// The columns of the first problem that each of the smaller one stands for, with their stocks.
+    /// The columns of the first problem that each column of the smaller one represents, with their stocks.
     members: Vec<Vec<(usize, u32)>>,
     columns: usize,
 }
 
 /// Merges equal columns, and drops those that a better one of the same domain makes useless.
 ///
-/// Once the nodes in one domain carry the larger of need and kept, more of them there are of no
-/// use: they do not help when that domain is lost, and no other loss needs them. So of a column no
-/// more nodes count than carry that much by themselves, and a column that has as many stands in
-/// for every dearer and weaker one of its domain: its nodes take their places until it carries all.
+/// Once the nodes in one domain carry the larger of need and kept, more nodes there are useless: they do not
+/// help when that domain is lost, and no other loss needs them. So each column counts at most as many nodes
+/// as carry that much alone. A column with that many nodes replaces every more expensive and weaker one of
+/// its domain: its nodes take their places until it carries everything.
 #[must_use]
 pub fn reduce(problem: &FleetProblem) -> Reduced {
     let most = problem.need.max(problem.kept);
-    // Without a rule on losses it does not matter where a node stands.
+    // Without a rule on losses the domain of a node does not matter.
     let domain = |column: &Column| if problem.kept == 0 { 0 } else { column.domain };
     let mut groups: HashMap<(u32, i64, u64), usize> = HashMap::new();
     let mut merged: Vec<(Column, Vec<(usize, u32)>)> = Vec::new();

@@ -19,8 +19,8 @@ impl Draw {
     }
 }
 
-/// A problem of up to so many columns, where `survive` says mostly with a rule on losses: that all is kept,
-/// as plans have it, or a part. The capacities of every other one are as large as those of plans.
+/// A problem of up to so many columns. With `survive` it mostly has a rule on losses: the whole need must be
+/// kept, as in plans, or a part of it. Every other problem has capacities as large as those of plans.
 fn any_problem(draw: &mut Draw, columns: u64, stock: u64, survive: bool) -> FleetProblem {
     let most = match draw.within(0, 1) {
         1 => LARGE,
@@ -29,8 +29,8 @@ fn any_problem(draw: &mut Draw, columns: u64, stock: u64, survive: bool) -> Flee
     problem_of(draw, columns, stock, survive, most)
 }
 
-/// The most that a node carries in problems whose tables are small, and in those of plans, where it is some
-/// ten thousand tokens per second in thousandths.
+/// The most that a node carries in problems with small tables, and in those of plans, where it is some ten
+/// thousand tokens per second in thousandths.
 pub(super) const SMALL: u64 = 30;
 const LARGE: u64 = 30_000_000;
 

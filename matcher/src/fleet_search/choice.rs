@@ -1,4 +1,4 @@
-//! The integer program over what offers may add to a fleet, and what a fleet that it chose costs.
+//! The integer program over the nodes that offers may add to a fleet, and the cost of the chosen fleet.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ use crate::walk::Allowed;
 
 /// A fleet that the integer program chose.
 pub(super) struct Choice {
-    /// Nodes by offer and by what they are paid for with, in the order of the parts.
+    /// Nodes by offer and by the commitment that pays for them, in the order of the parts.
     pub(super) lines: Vec<ChosenLine>,
     pub(super) cost: Money,
     /// No fleet that may be taken costs less. Units: 1e-8 US dollars per hour.
     pub(super) lower_bound_units: i128,
-    /// Those nodes as columns, of which there are no more.
+    /// Those nodes as columns.
     pub(super) columns: Vec<Column>,
 }
 
@@ -34,8 +34,8 @@ pub(super) struct ChosenLine {
     /// The place of its group among those of the parts.
     pub(super) group: usize,
     pub(super) nodes: u32,
-    /// By which commitment they are paid for and until when, and what a GPU costs an hour on the
-    /// mean over the time wanted.
+    /// The commitment that pays for them and its end, and the mean rate of a GPU-hour over the requested
+    /// time.
     pub(super) covered: Option<(Covered, Rate)>,
     /// What a node costs an hour on that mean. Units: 1e-8 US dollars.
     price_units: i64,
@@ -54,7 +54,7 @@ impl Choice {
 pub(crate) enum NoFleet {
     /// None carries the load.
     Spread,
-    /// The cheapest found is dearer than the ceiling. Units: 1e-8 US dollars per hour.
+    /// The cheapest fleet found costs more than the ceiling. Units: 1e-8 US dollars per hour.
     Dear {
         cost_units: i128,
         /// What every fleet costs at least.
@@ -103,12 +103,12 @@ impl<'p, 'a> Market<'p, 'a> {
         }
     }
 
-    /// The cheapest fleet that carries the need, without one domain if so asked.
+    /// The cheapest fleet that carries the need, optionally without one domain.
     ///
-    /// The ceiling is held against the offers' own prices. Where the cheapest fleet is above it at
-    /// these, the one is taken that is cheapest at them: it is not the cheapest of all that are
-    /// under the ceiling while commitments last, but there is one exactly where it is one.
-    /// Errors: why none is.
+    /// The ceiling applies to the offers' own prices. Where the cheapest fleet is above the ceiling at these
+    /// prices, this takes the fleet that is cheapest at own prices. That fleet need not be the cheapest under
+    /// the ceiling while commitments last, but it is under the ceiling exactly where any fleet is.
+    /// Errors: why there is no fleet.
     pub(super) fn cheapest(
         &self,
         need: u64,
@@ -167,7 +167,7 @@ impl<'p, 'a> Market<'p, 'a> {
         }
     }
 
-    /// The same at what offers cost once nothing is paid for.
+    /// The same problem at the offers' own prices, without commitments.
     fn at_own_prices(&self, problem: FleetProblem) -> FleetProblem {
         let parts = self.parts.all.iter();
         let columns = parts.zip(&problem.columns).map(|(part, column)| Column {
@@ -206,8 +206,8 @@ impl<'p, 'a> Market<'p, 'a> {
         })
     }
 
-    /// The nodes of a fleet by offer and commitment: of an offer what is paid for goes first, and
-    /// how long that lasts follows from all nodes that are taken of its commitment.
+    /// The nodes of a fleet by offer and commitment. The nodes of an offer that are paid for come first, and
+    /// all nodes that share a commitment determine how long it lasts.
     fn lines(&self, counts: &[u32], filter: &Filter<'_>) -> Vec<ChosenLine> {
         let parts = &self.parts.all;
         let mut lines: Vec<(usize, u32)> = Vec::new();
@@ -274,7 +274,7 @@ impl ChosenLine {
     }
 }
 
-/// Whether the nodes of two parts of one offer stand in one line.
+/// Whether the nodes of two parts of one offer form one line.
 fn is_one_line(a: &Part, b: &Part) -> bool {
     let by = |part: &Part| part.paid.map(|paid| paid.commitment);
     a.at == b.at && by(a) == by(b)

@@ -1,11 +1,12 @@
-//! What each offer may add to a fleet: nodes at its own price, and nodes that a commitment pays for.
+//! The nodes that each offer may add to a fleet: nodes at its own price, and nodes that a commitment pays
+//! for.
 //!
-//! Nodes of a commitment go to the first offers in the order of the snapshot. How long each node is
-//! paid for depends on how many of the commitment are taken, which is known once a fleet is chosen
-//! (`choice`). What the nodes of one offer cost together is known before: as many are paid for as long
-//! as they can be as node-hours are left for, and all further ones cost what the offer costs. Each
-//! such number is a part of its own, and what is shared with other offers makes a fleet dearer, never
-//! cheaper: no fleet costs less than its parts.
+//! Nodes of a commitment go to the first offers in the order of the snapshot. How long each node is paid for
+//! depends on the number of nodes that use the commitment. That number is known only once a fleet is chosen
+//! (`choice`). The total cost of the nodes of one offer is known before: as many nodes are paid for in full
+//! as there are node-hours left, and all further ones cost the offer's price. Each such number is a part of
+//! its own. Sharing a commitment with other offers makes a fleet more expensive, never cheaper: no fleet
+//! costs less than its parts.
 
 use std::collections::HashMap;
 
@@ -29,10 +30,9 @@ use super::choice::{Choice, ChosenLine};
 pub(super) struct Parts<'a> {
     pub(super) groups: Vec<(GroupRef<'a>, ServeFit)>,
     pub(super) all: Vec<Part>,
-    /// Offers that could be parts and of which no cheapest fleet is made, and whether a fleet of
-    /// each alone is one.
+    /// Offers that could be parts but that no cheapest fleet uses, and the result for a fleet of each alone.
     pub(super) spare: Vec<(RowId, Result<(), ReasonCode>)>,
-    /// For how long the fleet is wanted. Units: seconds; `None` where that is open.
+    /// The requested duration of the fleet. Units: seconds; `None` where it is open.
     pub(super) wanted_seconds: Option<i64>,
     /// Nodes of commitments that are parts already: the first offers in the order of the snapshot
     /// have them.
@@ -44,7 +44,7 @@ pub(super) struct Part {
     pub(super) at: Allowed,
     /// The place of its group among those of the parts.
     pub(super) group: usize,
-    /// What a node costs an hour on the mean over the time wanted. Units: 1e-8 US dollars.
+    /// The mean cost of a node-hour over the requested time. Units: 1e-8 US dollars.
     pub(super) price_units: i64,
     /// What it costs once nothing is paid for. Units: the same.
     pub(super) own_units: i64,
@@ -54,7 +54,7 @@ pub(super) struct Part {
     pub(super) alone: Result<(), ReasonCode>,
 }
 
-/// By what the nodes of a part are paid for.
+/// The way the nodes of a part are paid for.
 #[derive(Clone, Copy)]
 pub(super) struct Paid {
     pub(super) commitment: CommitmentId,
@@ -66,10 +66,10 @@ pub(super) struct Paid {
 }
 
 impl<'a> Parts<'a> {
-    /// Takes in the offers of a group of which a node may be taken, and counts the others.
+    /// Adds the offers of a group that may contribute a node, and counts the others.
     ///
-    /// They carry the same and fail together, and come cheapest first: once they carry the need,
-    /// a fleet has no use for those that follow.
+    /// They carry the same and fail together, and come cheapest first: once they carry the need, a fleet has
+    /// no use for the rest.
     pub(super) fn take(
         &mut self,
         query: &Query<'_>,
@@ -101,7 +101,7 @@ impl<'a> Parts<'a> {
                 }
                 (_, Some(at)) => {
                     carried = carried.saturating_add(node.capacity.saturating_mul(stock.into()));
-                    // A price that cannot be charged stands in no open group.
+                    // No open group contains a price that cannot be charged.
                     let price = key.node_price_units(group.price(row)).unwrap_or(i64::MAX);
                     let part = Part {
                         at,
@@ -122,7 +122,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Takes in the nodes of an offer that are paid for, and says how many they are.
+    /// Adds the nodes of an offer that are paid for, and returns their number.
     fn take_paid(&mut self, filter: &Filter<'_>, group: &OpenGroup<'a>, part: &Part) -> u32 {
         let row = part.at.at().row;
         if !group.own().contains(&row) {
@@ -172,7 +172,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Counts these offers as eligible, in whatever order they are.
+    /// Counts these offers as eligible, in any order.
     pub(super) fn take_in(&mut self, offers: &[RowId]) {
         for part in &mut self.all {
             if offers.contains(&part.at.at()) {
@@ -214,7 +214,7 @@ impl<'a> Parts<'a> {
         let full = rows.into_iter();
         full.map(|(line, _)| {
             let row = line.at.row(filter.snapshot);
-            // What is reckoned from a price is reckoned from the mean over the time wanted.
+            // All figures that depend on a price use its mean over the requested time.
             let row = match line.covered {
                 Some((_, mean)) => row.at_rate(mean),
                 None => row,
@@ -260,9 +260,9 @@ impl Paid {
 
 /// The failure domain of each group: offers fail with their provider, or with their zone.
 ///
-/// A zone is what the seller calls one, within its region. Where an offer of a region has no
-/// zone, it may stand in any of them, so the region counts as one; where an offer of a provider
-/// has no region, the provider does. Only groups that a part is of count.
+/// A zone is what the provider calls one, within its region. An offer without a zone may be in any zone of
+/// its region, so then the region counts as one domain. If an offer of a provider has no region, the provider
+/// counts as one. Only groups with a part count.
 pub(super) fn domains(parts: &Parts<'_>, survive: Survive) -> Vec<u32> {
     let mut used = vec![false; parts.groups.len()];
     for part in &parts.all {

@@ -1,5 +1,4 @@
-//! What is shown of the fleets that were found: which of them, in which order, and what their slow
-//! requests wait.
+//! The fleets that a plan shows: their choice, their order, and the tail latency of their requests.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -46,7 +45,7 @@ impl Found<'_, '_> {
         }
     }
 
-    /// Who sells it, and what.
+    /// Its providers and SKUs.
     fn name(&self, filter: &Filter<'_>, parts: &Parts<'_>) -> String {
         match self {
             Self::OfSeveral(choice) => {
@@ -59,9 +58,10 @@ impl Found<'_, '_> {
     }
 }
 
-/// The fleets of several offers and those of one, in the order of a plan, as many as are shown.
+/// The fleets of several offers and those of one, in the order of a plan, as many as the plan shows.
 ///
-/// Those of several come cheapest first; one that stands beside those of one is cheaper than all.
+/// Those of several offers come cheapest first. One that is listed beside fleets of one offer is cheaper than
+/// all of them.
 pub(super) fn candidates(
     query: &Query<'_>,
     serve: &ServeQuery,
@@ -121,8 +121,8 @@ pub(super) fn candidates(
         .collect()
 }
 
-/// Puts the fleets that meet the objective in the simulation before those that miss it, each in
-/// their order. The first says so, where it was not first.
+/// Moves the fleets that meet the objective in the simulation before those that miss it, and keeps the order
+/// within both. If this changes the first fleet, it gets a reason for that.
 pub(super) fn put_missing_last(simulated: &mut [Candidate]) {
     let misses = |one: &Candidate| one.facts.meets_objective == Some(false);
     let before = simulated.iter().take_while(|one| misses(one)).count();
@@ -136,12 +136,11 @@ pub(super) fn put_missing_last(simulated: &mut [Candidate]) {
     }
 }
 
-/// What the requests to fleets wait that were simulated already, whatever share of what their copies can
-/// they were planned at.
+/// The latencies of fleets that were simulated already, at any planned share of their replicas' capacity.
 #[derive(Default)]
 pub(super) struct Known(HashMap<Nodes, Option<Waits>>);
 
-/// The nodes of a fleet by offer, whoever pays for them.
+/// The nodes of a fleet by offer, with or without a commitment.
 type Nodes = BTreeMap<OfferId, u32>;
 
 impl Known {
@@ -153,7 +152,7 @@ impl Known {
         *fleet.or_insert_with(|| simulated(serve, lines))
     }
 
-    /// What the requests to these nodes wait, where they were simulated.
+    /// The latencies of these nodes, where they were simulated.
     pub(super) fn of(&self, lines: &[CandidateLine]) -> Option<Waits> {
         let of_lines = lines.iter().map(|line| (line.offer.offer_id, line.nodes));
         self.0.get(&nodes(of_lines)).copied().flatten()
@@ -168,7 +167,7 @@ fn nodes(lines: impl Iterator<Item = (OfferId, u32)>) -> Nodes {
     nodes
 }
 
-/// What the requests to a fleet wait.
+/// The tail latencies of a fleet.
 #[derive(Clone, Copy)]
 pub(crate) struct Waits {
     /// Of the percentile that the objective is for.
@@ -177,7 +176,7 @@ pub(crate) struct Waits {
     pub(crate) p99: Tail,
 }
 
-/// What so many percent of the requests wait at most. Units: milliseconds.
+/// The latency that one percentile of the requests has at most. Units: milliseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail {
     /// For their first token, network and queueing included.
@@ -196,7 +195,7 @@ impl Tail {
     }
 }
 
-/// Simulates a copy of each line of a fleet, with its share of the load; the slowest line counts.
+/// Simulates a replica of each line of a fleet, with its share of the load. The slowest line counts.
 fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
     let capacity: f64 = (lines.iter())
         .map(|line| line.node.capacity as f64 * f64::from(line.nodes))
@@ -205,7 +204,7 @@ fn simulated(serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
         let chip = Chip::of_spec(line.row.spec?)?;
         let share = line.node.capacity as f64 / f64::from(line.node.replicas_per_node) / capacity;
         let arrivals = match serve.load() {
-            // The prediction's own time runs faster by the factor of a measured copy.
+            // The predicted times scale with the factor of the measured replica.
             Load::RequestsPerSecond(rate) => Arrivals::PerSecond(rate * share / serve.speed()),
             // The cast stops at the largest integer; the simulation counts far fewer.
             Load::Concurrency(count) => Arrivals::InFlight((count * share).ceil() as u32),

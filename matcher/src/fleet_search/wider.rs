@@ -1,10 +1,10 @@
-//! Fleets with more room: where the fleet that would stand first misses the objective in the simulation,
-//! copies are planned at less of what they can, so that there are more of them with less to do each.
+//! Fleets with more spare capacity. Where the first fleet misses the objective in the simulation, the search
+//! plans replicas at a smaller share of their capacity, so that more replicas have less load each.
 //!
-//! The shares are the same whatever the objective is, so that what is tried for one is tried for every
-//! looser one too. The cheapest fleet at a smaller share is never cheaper, so the search ends at the
-//! first share at which nothing can be cheaper than what meets the objective already. No fleet is
-//! simulated twice: what is planned at another share may be the same nodes.
+//! The shares are the same for every objective, so that a looser objective tries all the shares of a tighter
+//! one. The cheapest fleet at a smaller share is never cheaper. So the search ends at the first share at
+//! which no fleet can be cheaper than one that already meets the objective. No fleet is simulated twice: two
+//! shares may give the same nodes.
 
 use market::money::Money;
 
@@ -18,8 +18,8 @@ use crate::serve::ServeQuery;
 use crate::snapshot::RowId;
 use crate::walk::HeldRows;
 
-/// At which shares of what their copies can fleets are planned, as far as they are below the one at which
-/// the demand is planned first.
+/// The shares of capacity at which fleets are planned, as far as they are below the first share of the
+/// demand.
 const SHARES: [f64; 7] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3];
 
 /// A fleet that is planned at less than others.
@@ -28,12 +28,12 @@ struct Wider {
     share: f64,
 }
 
-/// Puts what meets the objective first: of the fleets that were simulated, and before all of them the
-/// cheapest with more room where that costs less or none of them meets it. Gives the offers that such a
-/// fleet stands on.
+/// Moves fleets that meet the objective first. The cheapest fleet with more spare capacity comes before all
+/// of them where it costs less, or where no simulated fleet meets the objective. Returns the offers of such a
+/// fleet.
 ///
-/// Where nothing meets it, the first says what was tried. Where the cost alone decides
-/// ([`SearchOptions::ties`]), nothing is moved or looked for.
+/// Where no fleet meets the objective, the first one gets a reason that lists the shares tried. Where the
+/// cost alone decides ([`SearchOptions::ties`]), this moves nothing and searches for nothing.
 pub(super) fn put_meeting_first(
     serve: &ServeQuery,
     filter: &Filter<'_>,
@@ -137,7 +137,7 @@ fn cheaper(
             found = Some(Wider { candidate, share });
         }
         if least.is_none() {
-            // There are not so many nodes.
+            // There are not enough nodes.
             break;
         }
     }

@@ -1,5 +1,5 @@
-//! What a hybrid plan is compared with: the cheapest way to do both halves under a restriction that
-//! tenants live with where nobody matches the halves apart.
+//! The baselines of a hybrid plan: the cheapest way to do both halves under a restriction that tenants accept
+//! where no broker matches the halves separately.
 
 mod one_provider;
 mod one_shape;
@@ -21,7 +21,7 @@ pub(super) struct Found {
     pub(super) way: Option<Way>,
 }
 
-/// What trains and what serves.
+/// The lines that train and the lines that serve.
 pub(super) struct Way {
     pub(super) train: Candidate,
     pub(super) serve: Candidate,
@@ -35,7 +35,7 @@ impl Way {
 }
 
 impl Found {
-    /// The baseline as it is shown beside what the best pair costs.
+    /// The baseline as the plan shows it, beside the cost of the best pair.
     pub(super) fn told(self, best: Option<Money>) -> HybridBaseline {
         let views = |candidate: &Candidate| {
             let placed = candidate.placement();
@@ -102,7 +102,7 @@ struct Searched<'a> {
 }
 
 impl<'a> Within<'a> {
-    /// `None` for halves that cannot be matched, of which none gets here.
+    /// `None` for halves that cannot be matched, which never get here.
     fn new(
         search: &'a HybridSearch<'a>,
         reckoning: &'a Reckoning<'a>,

@@ -41,12 +41,12 @@ pub(super) struct Reckoning<'a> {
     serves_after: DateTime<Utc>,
 }
 
-/// For how long a fleet is reckoned with.
+/// The time for which a pair pays its fleet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Span {
     /// So many seconds, which are assumed where the demand leaves the end open.
     Fleet { seconds: i64, assumed: bool },
-    /// As long as each takes for the pile, and until when it must be done.
+    /// As long as each fleet takes for the batch, and the deadline of the batch.
     Pile { until: Option<DateTime<Utc>> },
 }
 
@@ -140,13 +140,13 @@ impl<'a> Reckoning<'a> {
         })
     }
 
-    /// Before this no fleet that is reckoned with over a span ends; `None` of piles.
+    /// No fleet that is paid over a span ends before this; `None` for batches.
     pub(super) fn fleets_end_after(&self) -> Option<DateTime<Utc>> {
         self.serve_ends_at(self.serves_after, self.span_seconds()?)
     }
 
-    /// Later times than that before which the fleets after a later run do not end, where the evidence of
-    /// fewer sellers lasts: of those with the same sellers one.
+    /// The earliest ends of fleets after later runs, where fewer providers have evidence for that long. One
+    /// end for each set of providers.
     pub(super) fn fleets_end_later(&self, runs: &[Candidate]) -> Vec<DateTime<Utc>> {
         let Some(first) = self.fleets_end_after() else {
             return Vec::new();
@@ -161,26 +161,27 @@ impl<'a> Reckoning<'a> {
         let later = runs.iter().filter_map(|run| self.fleet_ends_after(run));
         let mut ends: Vec<_> = later.chain([first]).collect();
         ends.sort_unstable();
-        // Whose evidence lasts longer is among those whose lasts less long, so their number tells them.
+        // The providers with evidence until a later time are a subset of those until an earlier one, so their
+        // number identifies the set.
         ends.dedup_by_key(|end| on_record(end));
         ends.retain(|end| on_record(end) > 0 && *end > first);
         ends
     }
 
-    /// When a fleet ends, or a pile is done, that begins then.
+    /// When a fleet that begins then ends, or a batch that begins then is done.
     fn serve_ends_at(&self, serves_from: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
         let by_span = later(serves_from, seconds)?;
         Some(self.window.end.map_or(by_span, |end| end.min(by_span)))
     }
 
-    /// Whether the evidence of a provider may last until a fleet of its ends, which begins at the
-    /// earliest when this run is done.
+    /// Whether the evidence of a provider may last until the end of its fleet, which begins at the earliest
+    /// when this run is done.
     pub(super) fn may_outlast(&self, run: &Candidate, provider: &ProviderId) -> bool {
         let end = self.fleet_ends_after(run);
         end.is_some_and(|end| self.is_on_record(&self.serve_policy, provider, end))
     }
 
-    /// Before this no fleet ends that begins when this run is done.
+    /// No fleet that begins when this run is done ends before this.
     fn fleet_ends_after(&self, run: &Candidate) -> Option<DateTime<Utc>> {
         let trained_at = later(self.starts_at, run_seconds(run)?)?;
         let wanted = self.window.start_earliest;
@@ -188,7 +189,7 @@ impl<'a> Reckoning<'a> {
         self.serve_ends_at(from, self.span_seconds().unwrap_or(0))
     }
 
-    /// Whether a seller is known to be what a policy asks for until a time.
+    /// Whether the facts on record of a provider satisfy a policy until a given time.
     fn is_on_record(&self, policy: &Policy, seller: &ProviderId, until: DateTime<Utc>) -> bool {
         let view = self.snapshot.provider(seller);
         let checked = policy.check_facts(view.map(|view| &view.facts), until);
@@ -210,7 +211,7 @@ impl<'a> Reckoning<'a> {
         matches!(self.span, Span::Fleet { assumed: true, .. })
     }
 
-    /// What the cheapest of these fleets costs that stands on no RDMA, if nothing is paid for.
+    /// The cost of the cheapest of these fleets without RDMA, without commitments.
     pub(super) fn cheapest_plain(&self, fleets: &[Candidate]) -> Option<Money> {
         (fleets.iter())
             .filter(|fleet| !stands_on_rdma(fleet))
@@ -218,8 +219,8 @@ impl<'a> Reckoning<'a> {
             .min()
     }
 
-    /// All pairs that are in time and whose halves take nothing of one commitment, best first; of equals
-    /// those of the better ranks.
+    /// All pairs that are in time and whose halves share no commitment, best first; equal pairs go by their
+    /// ranks.
     pub(super) fn pairs(
         &self,
         runs: &[Candidate],
@@ -241,9 +242,9 @@ impl<'a> Reckoning<'a> {
         pairs
     }
 
-    /// What both cost, with what the cheapest fleet without RDMA does; `None` where the fleet would come
-    /// too late, where evidence that a policy asks for ends before the nodes are released or the fleet
-    /// ends, or where a sum does not fit.
+    /// The bill of both halves, given the cost of the cheapest fleet without RDMA. `None` where the fleet
+    /// would start too late, where evidence that a policy asks for ends before the nodes are released or
+    /// before the fleet ends, or where a sum overflows.
     pub(super) fn bill(
         &self,
         run: &Candidate,
@@ -318,10 +319,10 @@ impl<'a> Reckoning<'a> {
         })
     }
 
-    /// What a pair costs at least whose run costs no less than this one and whose fleet no less
-    /// than this one, before any weights are moved. Nothing of either is paid for.
+    /// The least cost of a pair whose run costs no less than this one and whose fleet costs no less than this
+    /// one, without the transfer of weights and without commitments.
     ///
-    /// The orders of runs and of fleets go by costs that are not rounded to whole seconds yet.
+    /// Runs and fleets are ordered by costs that are not rounded to whole seconds yet.
     pub(super) fn floor(&self, run: &Candidate, fleet: &Candidate) -> Option<Money> {
         let (_, train_usd) = trained(run, self.starts_at)?;
         let seconds = self.serve_seconds(fleet)? - 1;
@@ -332,7 +333,7 @@ impl<'a> Reckoning<'a> {
         ))
     }
 
-    /// The same of fleets that stand in all of these regions of the run's provider.
+    /// The same for fleets in all of these regions of the run's provider.
     pub(super) fn floor_in(
         &self,
         run: &Candidate,
@@ -345,7 +346,7 @@ impl<'a> Reckoning<'a> {
         sum([least, listed(&run.lines, waits)?, pays])
     }
 
-    /// What a fleet costs that costs so much an hour, or a pile that costs so much. Units: 1e-8 US
+    /// The total cost of a fleet with this cost per hour, or of a batch with this cost. Units: 1e-8 US
     /// dollars.
     pub(super) fn serve_cost_units(&self, ranked: i128) -> i128 {
         match self.span {
@@ -374,10 +375,10 @@ impl<'a> Reckoning<'a> {
     }
 }
 
-/// The GPU-seconds of a run that starts then, and what they cost: those that are paid for first.
+/// The GPU-seconds of a run that starts then, and their cost. The nodes that are paid for come first.
 fn trained(run: &Candidate, starts_at: DateTime<Utc>) -> Option<(i64, Money)> {
     let gpus = f64::from(run.gpus());
-    // As the run's own cost is reckoned: whole GPU-seconds, rounded up.
+    // As the run's own cost is computed: whole GPU-seconds, rounded up.
     let gpu_seconds = (run.facts.run_hours? * gpus * 3_600.0).ceil() as i64;
     let seconds = run_seconds(run)?;
     let mut left = gpu_seconds;
@@ -400,8 +401,8 @@ fn stands_on_rdma(fleet: &Candidate) -> bool {
     (fleet.lines.iter()).any(|line| line.offer.internode.is_rdma())
 }
 
-/// What these nodes cost for so many seconds from a time on: while a commitment pays for them at its
-/// rate, then at the offer's own, each rounded half to even once for each line.
+/// The cost of these nodes for so many seconds from a given time: at the commitment's rate while it pays for
+/// them, then at the offer's own rate, each rounded half to even once for each line.
 fn cost(lines: &[CandidateLine], from: DateTime<Utc>, seconds: i64) -> Option<Money> {
     sum_of(lines.iter().flat_map(|line| {
         let paid = |covered| paid_seconds(covered, from, seconds);
@@ -434,7 +435,7 @@ fn gpus_of(line: &CandidateLine) -> Option<i64> {
     Some(i64::from(line.offer.gpus.as_whole()?) * i64::from(line.nodes))
 }
 
-/// For how many of so many seconds from a time on a commitment pays.
+/// The number of seconds, of so many from a given time, for which a commitment pays.
 fn paid_seconds(covered: &Covered, from: DateTime<Utc>, seconds: i64) -> i64 {
     (covered.until - from).num_seconds().clamp(0, seconds)
 }

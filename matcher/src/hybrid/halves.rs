@@ -1,8 +1,8 @@
-//! A half of a hybrid demand, searched with all that a tenant has paid for and with less of it.
+//! A half of a hybrid demand, searched with all of the tenant's commitments and with fewer of them.
 //!
-//! What the one half takes of a commitment the other does not get. Which of them saves more with it shows
-//! once pairs are priced as a whole, so each half is searched with every choice of the commitments that it
-//! would take: what is not taken makes no difference.
+//! Only one half can use a commitment. The half that saves more with it is known once pairs are priced as a
+//! whole. So each half is searched with every subset of the commitments that it would use: unused ones make
+//! no difference.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const MOST_SEARCHES: usize = 8;
 pub(super) struct Found {
     /// With all commitments, but for the candidates.
     pub(super) plan: Plan,
-    /// Those of the plan, best first, and behind them what was found with less.
+    /// Those of the plan, best first, and after them those found with fewer commitments.
     pub(super) candidates: Vec<Candidate>,
     /// How many are the plan's.
     pub(super) of_plan: usize,
@@ -30,7 +30,7 @@ pub(super) struct Found {
 
 /// Finds a half.
 ///
-/// Errors: [`MatchError`], for a half that cannot be matched whatever is on sale.
+/// Errors: [`MatchError`], for a half that no market can satisfy.
 pub(super) fn search_half(
     demand: &Demand,
     options: &SearchOptions,
@@ -72,7 +72,7 @@ pub(super) fn search_half(
 }
 
 impl Found {
-    /// Puts candidates behind those that are known, if they are not among them.
+    /// Appends the candidates that are not in the list yet.
     pub(super) fn take_in(&mut self, found: Vec<Candidate>) {
         for candidate in found {
             let mut known = self.candidates.iter();

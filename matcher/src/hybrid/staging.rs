@@ -1,5 +1,5 @@
-//! How weights get from the nodes that trained them to a fleet: how long that takes and what the
-//! provider of those nodes charges for it.
+//! The transfer of weights from the nodes that trained them to a fleet: its duration, and the provider's
+//! charge for it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -23,12 +23,12 @@ const WITHIN_SITE_BYTES_PER_SECOND: u64 = 1_250_000_000;
 struct EgressRow {
     provider: ProviderId,
     usd_per_gb: String,
-    // Read so that a row says where it is from.
+    // Read so that a row must name its source.
     #[serde(rename = "source")]
     _source: String,
 }
 
-/// What providers charge for what leaves them. Units: US dollars per 1e9 bytes.
+/// The egress prices of providers. Units: US dollars per 1e9 bytes.
 struct Egress {
     listed: HashMap<ProviderId, Money>,
     dearest: Money,
@@ -59,9 +59,9 @@ pub(super) fn slowest_seconds(bytes: u64) -> i64 {
     seconds_at(bytes, BETWEEN_SITES_BYTES_PER_SECOND)
 }
 
-/// The way of the weights to each site of a fleet, in the order of its lines.
+/// The transfer of the weights to each site of a fleet, in the order of its lines.
 ///
-/// `None` where an amount passes what money can hold.
+/// `None` where an amount overflows.
 pub(super) fn legs(bytes: u64, from: &Offer, fleet: &[CandidateLine]) -> Option<Vec<StagingLeg>> {
     let mut sites: Vec<&Offer> = Vec::new();
     for line in fleet {
@@ -86,11 +86,10 @@ fn leg(bytes: u64, from: &Offer, to: &Offer) -> Option<StagingLeg> {
     })
 }
 
-/// How long the weights take at least to offers of the same provider in each of these regions, and
-/// what they pay on the way. Units: seconds.
+/// The least time and cost of moving the weights to offers of the same provider in each of these regions.
+/// Units: seconds.
 ///
-/// Where neither region is told, the offer itself may be meant. `None` where an amount passes what
-/// money can hold.
+/// Where neither region is known, the target may be the offer itself. `None` where an amount overflows.
 pub(super) fn least(bytes: u64, from: &Offer, regions: &[Option<&str>]) -> Option<(i64, Money)> {
     let (mut waits, mut pays) = (0, Money::zero(Currency::Usd));
     for region in regions {
@@ -127,10 +126,10 @@ fn egress(bytes: u64, usd_per_gb: Money) -> Option<Money> {
     Some(Money::from_units(i64::try_from(units).ok()?, Currency::Usd))
 }
 
-/// Whether two offers stand at one site: at one provider, in a region that both name.
+/// Whether two offers are at one site: at one provider, in a region that both name.
 ///
-/// What leaves a region pays the provider's price for egress; between regions of one provider it
-/// is often less, never more.
+/// Traffic that leaves a region pays the provider's egress price; between regions of one provider it often
+/// pays less, never more.
 fn same_site(a: &Offer, b: &Offer) -> bool {
     let one_region = a.place.region.is_some() && a.place.region == b.place.region;
     a.offer_id == b.offer_id || (a.provider == b.provider && one_region)
@@ -208,7 +207,7 @@ mod tests {
         let leg = &legs(10_000_000_000, &from, &other).expect("legs")[0];
         assert!(!leg.price_listed);
         assert_eq!(leg.usd, usd("1.20"));
-        // The offer itself stands where it stands, though nobody says where.
+        // The offer itself is at one site with itself, even without a known region.
         let itself = [line(from.clone())];
         let leg = &legs(10_000_000_000, &from, &itself).expect("legs")[0];
         assert_eq!((leg.usd, leg.seconds), (usd("0"), 8));

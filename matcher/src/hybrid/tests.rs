@@ -27,7 +27,7 @@ fn standing(offer: Offer, seller: &str, region: &str) -> Offer {
     }
 }
 
-/// A seller with a fabric and one without.
+/// A provider with a fabric and one without.
 fn supply() -> Vec<Offer> {
     vec![
         standing(metal("fabric", "H100-SXM", "23.92"), "aws", "east"),
@@ -121,7 +121,7 @@ fn seconds_between(from: &Value, to: &Value) -> i128 {
     i128::from((time(to) - time(from)).num_seconds())
 }
 
-/// Adds a bill up from the lines it is of and the seconds and prices that it tells; gives the total.
+/// Adds a bill up from its lines, seconds and prices; returns the total.
 fn added_up(bill: &Value, train: &Value, serve: &Value, weights: i128) -> i128 {
     let line = &train.as_array().expect("lines")[0];
     let gpus = i128::from(line["gpus"].as_u64().expect("GPUs"));
@@ -153,7 +153,7 @@ fn added_up(bill: &Value, train: &Value, serve: &Value, weights: i128) -> i128 {
     total
 }
 
-/// Adds up everything that a plan says, and compares the baselines with the best pair.
+/// Adds up all amounts of a plan, and compares the baselines with the best pair.
 fn check(plan: &Plan) {
     let view = serde_json::to_value(plan.view().expect("a view")).expect("json");
     let hybrid = &view["hybrid"];
@@ -268,7 +268,7 @@ fn the_weights_are_there_when_the_fleet_must_stand_or_there_is_no_pair() {
         check_dates(&plan, now() + TimeDelta::hours(by_hours));
         assert_eq!(plan.is_met(), met, "{by_hours}");
     }
-    // Where the GPUs are not settled, more of them bring the date forward.
+    // Where the number of GPUs is open, more of them bring the date forward.
     let mut free_count = demand(json!({}), by(hours / 2));
     free_count.train.gpus = None;
     let plan = plan(supply(), &free_count);
@@ -316,7 +316,7 @@ fn a_pile_follows_its_run_and_its_baseline_is_on_demand() {
         "kind": "serve_batch", "model": "Llama 3.1 8B", "requests": 2_000_000,
         "input_tokens": 900, "output_tokens": 300, "deadline": until,
     }))
-    .expect("a pile");
+    .expect("a batch");
     let plan = plan(offers, &pile);
     check(&plan);
     let best = &hybrid(&plan).pairs[0];
@@ -369,7 +369,7 @@ fn any_supply() -> impl Strategy<Value = Vec<Offer>> {
 }
 
 proptest! {
-    /// What other providers sell, and what is spot, is as if it were not there.
+    /// Offers of other providers and spot offers do not matter.
     #[test]
     fn one_provider_is_the_cheapest_of_those_that_sell_alone(supply in any_supply()) {
         let mut supply = supply;
@@ -409,7 +409,7 @@ proptest! {
             search(&market, &wanted.half(half), &Held::new(), now(), &options).expect("a half")
         };
         let (train, serve) = (half(Half::Train), half(Half::Serve));
-        let reckoning = Reckoning::new(&wanted, &market, now(), &train.candidates).expect("a reckoning");
+        let reckoning = Reckoning::new(&wanted, &market, now(), &train.candidates).expect("a calculation");
         let mut least: Option<Money> = None;
         for run in &train.candidates {
             for fleet in &serve.candidates {

@@ -1,10 +1,10 @@
-//! What one measurement of a job changes: its predictions are multiplied by what was measured over
-//! what was predicted there, and four of five further ones lie closer.
+//! Calibration with one measurement of a job: all its predictions are multiplied by the measured value over
+//! the predicted one, and the 80 % interval becomes narrower.
 //!
-//! A job's own software is the part of an error that all hardware shares, so the factor is taken
-//! everywhere. How far it carries was measured on the rows that the constants are fitted to
-//! (`docs/accuracy.md`): to another number of the same GPUs well, to another GPU badly, so
-//! that the interval there is never narrower than without.
+//! A job's own software is the part of an error that all hardware shares, so the factor applies everywhere.
+//! Its transfer was measured on the rows to which the constants are fitted (`docs/accuracy.md`). It transfers
+//! well to another number of the same GPUs, and badly to another GPU. So the interval on another GPU is never
+//! narrower than without calibration.
 
 use market::demand::{ServeCalibration, TrainCalibration};
 use market::gpu::{Gpu, GpuSpec};
@@ -16,8 +16,8 @@ use super::run::{RunNodes, RunWork};
 use super::serving::ServingWork;
 use crate::MatchError;
 
-/// The factor within which a repetition of the very measurement is taken to lie in four of five
-/// cases, as its logarithm: 5 %, assumed.
+/// The factor within which a repetition of the same measurement lies in four of five cases, as its logarithm:
+/// 5 %, assumed.
 const REPEATED_LN: f64 = 0.05;
 
 /// How far from its prediction a measurement may lie before it is taken for a slip.
@@ -67,9 +67,9 @@ impl Calibration {
         Self::checked(measured, run.tokens_per_second, step.gpu, run.gpus)
     }
 
-    /// A measured copy.
+    /// A measured replica.
     ///
-    /// Errors: [`MatchError::Calibration`], likewise.
+    /// Errors: [`MatchError::Calibration`], as above.
     pub fn of_copy(
         work: &ServingWork,
         constants: &InferenceConstants,
@@ -87,7 +87,7 @@ impl Calibration {
         });
         let predicted = predicted.ok_or_else(|| {
             MatchError::Calibration(format!(
-                "a copy does not fit on {} x {}",
+                "a replica does not fit on {} x {}",
                 copy.gpus, copy.gpu
             ))
         })?;
@@ -110,13 +110,13 @@ impl Calibration {
         })
     }
 
-    /// By what predictions are multiplied.
+    /// The factor on all predictions.
     #[must_use]
     pub fn factor(&self) -> f64 {
         self.measured / self.predicted
     }
 
-    /// How near so many GPUs are to what was measured.
+    /// How similar so many GPUs are to the measured ones.
     #[must_use]
     pub fn nearness(&self, spec: &GpuSpec, gpus: u32) -> Nearness {
         match (
@@ -141,8 +141,8 @@ impl Nearness {
         }
     }
 
-    /// The half-width of a copy's interval: how far a measured copy carries to others was not
-    /// measured, so it narrows the interval of its own kind alone.
+    /// The half-width of a replica's interval. The transfer from one replica to others was not measured, so a
+    /// measured replica narrows the interval of its own kind alone.
     #[must_use]
     pub fn of_copy(self, without: f64) -> f64 {
         match self {

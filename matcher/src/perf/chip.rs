@@ -32,7 +32,7 @@ pub enum Architecture {
     Rdna3,
 }
 
-/// What joins the GPUs of one node.
+/// The links between the GPUs of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScaleUp {
@@ -76,7 +76,7 @@ pub enum MemoryClass {
     Hbm,
 }
 
-/// What a prediction for a chip stands on.
+/// The basis of a prediction for a chip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
     /// Measurements of this chip were among those that the constants were fitted to.
@@ -108,13 +108,13 @@ pub struct Chip {
     pub reported_memory_bytes: f64,
     /// Units: bytes per second.
     pub memory_bytes_per_second: f64,
-    /// What joins it to the others of a node.
+    /// Its links to the other GPUs of a node.
     pub scale_up: ScaleUp,
     /// That link, one direction. Units: bytes per second.
     pub link_bytes_per_second: f64,
-    /// GPUs so joined.
+    /// GPUs with these links.
     pub domain_gpus: u32,
-    /// Whether bridges join them, and PCI Express those of different bridges.
+    /// Whether bridges connect them, and PCI Express connects different bridges.
     pub bridged: bool,
     /// A factor of its own in training.
     pub fitted_factor: Option<FittedFactor>,
@@ -123,9 +123,9 @@ pub struct Chip {
     /// Whether llama.cpp reaches twice the listed 16-bit peak, which consumer cards have with
     /// 16-bit accumulators.
     pub doubled_in_llama_cpp: bool,
-    /// What a training prediction stands on.
+    /// The basis of a training prediction.
     pub training_basis: Basis,
-    /// What a serving prediction stands on.
+    /// The basis of a serving prediction.
     pub inference_basis: Basis,
 }
 
@@ -162,7 +162,7 @@ struct ChipRow {
     ecc_in_memory: u8,
     training_rows: u32,
     inference_rows: u32,
-    // Read so that a row without a source is refused; shown to nobody but the reader of the file.
+    // Read so that a row without a source is refused; never shown.
     #[serde(rename = "source")]
     _source: String,
     #[serde(rename = "note")]
@@ -300,14 +300,14 @@ impl Chip {
         }
     }
 
-    /// Whether its GPUs are joined by PCI Express alone, or a node has one.
+    /// Whether only PCI Express connects its GPUs, or a node has one GPU.
     #[must_use]
     pub fn is_pcie_only(&self) -> bool {
         let pcie = [ScaleUp::Pcie3, ScaleUp::Pcie4, ScaleUp::Pcie5];
         self.domain_gpus == 1 || pcie.contains(&self.scale_up)
     }
 
-    /// Whether a ring through so many neighbouring GPUs of a node passes PCI Express.
+    /// Whether a ring over so many neighbouring GPUs of a node crosses PCI Express.
     #[must_use]
     pub fn passes_pcie(&self, gpus: f64) -> bool {
         self.is_pcie_only() || (self.bridged && gpus > f64::from(self.domain_gpus))
@@ -324,7 +324,7 @@ impl ChipRow {
 }
 
 impl Architecture {
-    /// The family of a GPU of the catalogue; `None` for one of which nothing was measured.
+    /// The family of a GPU of the catalogue; `None` for one without measurements.
     fn of_spec(spec: &GpuSpec) -> Option<Self> {
         match spec.arch.as_str() {
             "Volta" => Some(Self::Volta),
@@ -361,14 +361,14 @@ impl Architecture {
     }
 }
 
-/// What a driver reports of a memory sold as so many GB, which are binary: check bits that lie in
-/// the memory itself take a sixteenth, and firmware half a percent.
+/// The memory that a driver reports for a GPU sold with so many GB, which are binary. In-memory check bits
+/// take a sixteenth, and firmware half a percent.
 fn reported_memory_bytes(memory_gb: f64, ecc_in_memory: bool) -> f64 {
     let checked = if ecc_in_memory { 15.0 / 16.0 } else { 1.0 };
     memory_gb * 1_073_741_824.0 * 0.995 * checked
 }
 
-/// What joins the GPUs of a node, in one direction (GB/s), and how many it joins.
+/// The links between the GPUs of a node, their rate in one direction (GB/s), and the GPUs that they connect.
 fn links(spec: &GpuSpec) -> (ScaleUp, f64, u32) {
     if let (true, Some(both_ways)) = (joined_all_to_all(spec), spec.nvlink_gbps_bidirectional) {
         let kind = if spec.nvlink_gen.as_deref() == Some("xGMI") {
@@ -455,7 +455,7 @@ mod tests {
         // The L40S was measured when serving, never when training.
         assert_eq!(chip("L40S").inference_basis, Basis::Measured);
         assert_eq!(chip("L40S").training_basis, Basis::Family);
-        // Volta has no bf16, and its 16-bit rate stands in; of Pascal nothing was measured.
+        // Volta has no bf16, so its fp16 rate is used; there are no measurements of Pascal.
         assert_eq!(chip("V100-PCIe-32").bf16_flops, 112e12);
         assert_eq!(
             Chip::of_spec(Gpu::parse("P40").expect("a GPU").spec()),

@@ -23,7 +23,7 @@ pub struct Constants {
 
 /// Half-widths of 80 % intervals: the natural logarithm of the factor either way.
 ///
-/// Each is the 80th percentile of what cross-validation found for rows of its group.
+/// Each is the 80th percentile of the cross-validation errors of the rows of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intervals {
@@ -43,9 +43,9 @@ pub struct TrainingIntervals {
     pub several_domains: f64,
     /// Mixtures of experts.
     pub mixture: f64,
-    /// Chips of which no run was measured.
+    /// Chips without a measured run.
     pub family: f64,
-    /// A job of which a step was measured on the same GPU.
+    /// A job with a measured step on the same GPU.
     pub calibrated: f64,
     /// The same on another GPU.
     pub calibrated_elsewhere: f64,
@@ -59,11 +59,11 @@ pub struct InferenceIntervals {
     pub dense: f64,
     /// Mixtures of experts in either.
     pub mixture: f64,
-    /// Whole machines whose layout is chosen by who tunes them, as for MLPerf.
+    /// Whole machines with an unrecorded layout, chosen by the submitter, as for MLPerf.
     pub layout_unknown: f64,
     /// Other engines.
     pub other_engine: f64,
-    /// Chips of which no test was measured.
+    /// Chips without a measured test.
     pub family: f64,
 }
 
@@ -74,7 +74,7 @@ pub struct TrainingGround {
     pub mixture: bool,
     /// Whether the run spans scale-up domains.
     pub several_domains: bool,
-    /// What is known of the chip.
+    /// The basis of the chip's figures.
     pub basis: Basis,
 }
 
@@ -85,7 +85,7 @@ pub enum InferenceGround {
     Dense,
     /// A mixture in one.
     Mixture,
-    /// A whole machine whose layout is not known.
+    /// A whole machine with an unknown layout.
     LayoutUnknown,
     /// Another engine.
     OtherEngine,
@@ -108,7 +108,7 @@ impl TrainingIntervals {
 }
 
 impl InferenceIntervals {
-    /// The half-width for a copy of a model on a chip.
+    /// The half-width for a replica of a model on a chip.
     #[must_use]
     pub fn half_width(&self, ground: InferenceGround, basis: Basis) -> f64 {
         let group = match ground {
@@ -126,7 +126,7 @@ impl InferenceIntervals {
 
 /// The constants of the training model.
 ///
-/// Shares and factors are fractions of one; every name says its unit otherwise.
+/// Shares and factors are fractions of one; otherwise every name contains its unit.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingConstants {
@@ -168,7 +168,7 @@ pub struct TrainingConstants {
     pub mixture_dense_matmul: f64,
     /// Rate of experts in releases of Megatron from mid-2026 on against those before.
     pub recent_experts: f64,
-    /// Share of the 16-bit peak that attention reaches, Ampere and what is not named.
+    /// Share of the 16-bit peak that attention reaches, on Ampere and on architectures that are not named.
     pub attention_ampere: f64,
     /// The same, Hopper.
     pub attention_hopper: f64,
@@ -215,7 +215,7 @@ pub struct TrainingConstants {
 
 /// The constants of the serving model.
 ///
-/// Shares and factors are fractions of one; every name says its unit otherwise.
+/// Shares and factors are fractions of one; otherwise every name contains its unit.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InferenceConstants {
@@ -225,7 +225,7 @@ pub struct InferenceConstants {
     pub most_bandwidth_share: f64,
     /// The same for the key-value cache.
     pub cache_bandwidth_share: f64,
-    /// What reading the cache takes more for each further head that asks the same key, as a share.
+    /// The extra time to read the cache for each further head that shares a key, as a share.
     pub grouped_query_cost: f64,
     /// The memory bandwidth that engines reach on Ampere against Hopper.
     pub bandwidth_ampere: f64,
@@ -281,18 +281,17 @@ pub struct InferenceConstants {
     pub link_share: f64,
     /// What collectives reach over PCI Express 4. Units: GB/s.
     pub pcie_gb_s: f64,
-    /// How that falls with more than four GPUs.
+    /// The decrease of that with more than four GPUs.
     pub pcie_contention_exponent: f64,
-    /// How much of what a ring moves beyond its payload an all-reduce through a switch moves.
+    /// The part of a ring's traffic beyond its payload that an all-reduce through a switch moves.
     pub switched_ring_share: f64,
     /// Share of a GPU's memory that an engine fills.
     pub memory_share: f64,
     /// Whether the memory that a driver reports is counted (1) or the round figure it is sold by (0).
     pub reported_memory: f64,
-    /// Whether GPUs that are more than the heads of keys which they share keep copies of them (1),
-    /// or parts (0).
+    /// Whether GPUs that outnumber the KV heads that they share keep copies of them (1), or parts (0).
     pub cache_copies: f64,
-    /// Share of what weights and activations leave that is set aside for the cache.
+    /// Share of the memory beside weights and activations that is reserved for the cache.
     pub cache_memory_share: f64,
     /// Memory of the runtime and activations on each GPU. Units: GB.
     pub activations_gb: f64,
@@ -304,11 +303,11 @@ pub struct InferenceConstants {
     pub pipeline_share: f64,
     /// The same while prompts are read.
     pub pipeline_prompt_share: f64,
-    /// Whether one prompt passes the stages of a pipeline in turn (1), or is read at the rate of
+    /// Whether one prompt passes the stages of a pipeline one after the other (1), or is read at the rate of
     /// stages that are all busy with others (0).
     pub prompt_stages_in_turn: f64,
-    /// Share of a mixture's layers between whose experts tokens are sent, not summed over all GPUs,
-    /// where each GPU attends to sequences of its own.
+    /// Share of a mixture's layers that send tokens between experts instead of summing over all GPUs, where
+    /// each GPU attends to sequences of its own.
     pub attention_per_gpu: f64,
     /// What draining a finite test costs, as a share of one batch.
     pub tail_share: f64,
@@ -340,8 +339,7 @@ pub struct InferenceConstants {
     pub llama_cpp_matmul_share_quantised: f64,
     /// How its products grow with the peak of a chip: 1 is in proportion.
     pub llama_cpp_peak_exponent: f64,
-    /// How much of what a pipeline over the pieces of a prompt could save it saves: 0 is nothing,
-    /// 1 all.
+    /// The share of the possible saving that a pipeline over the pieces of a prompt reaches: 0 none, 1 all.
     pub llama_cpp_prompt_overlap: f64,
 }
 

@@ -21,7 +21,7 @@ pub struct Interruptions {
 }
 
 impl Interruptions {
-    /// Those of a job on so many GPUs, any of which stops it.
+    /// The interruptions of a job on so many GPUs, each of which can stop it.
     #[must_use]
     pub fn of_gpus(gpus: f64, checkpoint_seconds: f64, restart_seconds: f64) -> Self {
         Self {
@@ -53,25 +53,24 @@ impl Interruptions {
     }
 }
 
-/// How long a run is taken to wait for another node in place of one that failed, beside the time to
-/// restart, where no spare stands by. Units: seconds.
+/// The assumed time that a run without a spare waits for another node in place of a failed one, beside the
+/// time to restart. Units: seconds.
 pub const REPLACEMENT_SECONDS: f64 = 1_800.0;
 
-/// Spare nodes, and what each choice takes of a run.
+/// Spare nodes, and the share of a run that each choice costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spares {
-    /// How many are worth holding: with so many the run costs least, the waiting for other nodes
-    /// counted.
+    /// The number worth holding: with it the run costs least, including the time to wait for other nodes.
     pub nodes: u32,
     /// The share of the time that waiting for other nodes takes without any.
     pub waited_without: f64,
-    /// The share that it takes with so many.
+    /// The share of the time with this number.
     pub waited_with: f64,
 }
 
 impl Spares {
-    /// Those of a run on so many nodes, with checkpoints at an interval (seconds), that is
-    /// interrupted so. A failed node is a spare again once another one took its place.
+    /// The spares of a run on so many nodes, with these interruptions and checkpoints at an interval
+    /// (seconds). A failed node counts as a spare again once another one replaces it.
     #[must_use]
     pub fn of(run: &Interruptions, interval_seconds: f64, nodes: u32) -> Self {
         // Nodes that are out at the same time, on the mean; how many there are is Poisson's.
@@ -93,7 +92,7 @@ impl Spares {
             no_spare = f64::max(no_spare - just, 0.0);
             just *= out / f64::from(spares);
             let paid = f64::from(nodes) + f64::from(spares);
-            // Not even one that is always there is worth what so many cost.
+            // Even without any waiting, so many spares would cost more than the best choice.
             if paid / never_waits >= best.0 || never_waits <= 0.0 {
                 break;
             }

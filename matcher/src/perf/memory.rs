@@ -1,14 +1,13 @@
-//! What fits: bytes of weights and of training state. The key-value cache is
-//! [`super::replica`]'s, whose layout it follows.
+//! Memory: bytes of weights and of training state. [`super::replica`] computes the key-value cache, which
+//! follows its layout.
 //!
-//! GB are 1e9 bytes throughout, and a GPU's memory is taken as marketed, which is the smaller
-//! reading of it.
+//! GB are 1e9 bytes throughout. A GPU's memory counts as marketed, which is the smaller reading of it.
 
 use market::demand::{Precision, TrainMethod};
 
 use crate::models::ModelFigures;
 
-/// The share of a GPU's memory that training may fill; the rest is lost to fragments.
+/// The share of a GPU's memory that training may fill; the rest is lost to fragmentation.
 pub const TRAINING_FRACTION: f64 = 0.92;
 
 /// Memory that the runtime and its workspace take on each training GPU. Units: bytes.
@@ -39,8 +38,8 @@ pub fn bytes_per_weight(precision: Precision) -> f64 {
     }
 }
 
-/// Bytes of all weights of a model, each of so many; an input embedding of its own is not narrower
-/// than 8 bits.
+/// Bytes of all weights of a model, at so many bytes each; a separate input embedding is not narrower than 8
+/// bits.
 #[must_use]
 pub fn weight_bytes(model: &ModelFigures, bytes_per_weight: f64) -> f64 {
     let multiplied = model.params_total - model.embedding_params;
@@ -66,8 +65,8 @@ pub(crate) fn frozen_weight_bytes(method: TrainMethod) -> f64 {
     }
 }
 
-/// Bytes of a checkpoint from which a run goes on: 16-bit weights and the optimiser's state of what
-/// is trained. Gradients are computed again, and frozen weights are where they came from.
+/// Bytes of a checkpoint from which a run can resume: 16-bit weights and the optimiser's state of the trained
+/// parameters. Gradients are computed again, and frozen weights are loaded from their source.
 #[must_use]
 pub fn checkpoint_bytes(model: &ModelFigures, method: TrainMethod) -> f64 {
     let trained = match method {
@@ -78,7 +77,7 @@ pub fn checkpoint_bytes(model: &ModelFigures, method: TrainMethod) -> f64 {
     model.params_total * trained * each
 }
 
-/// Memory of a training run, apart into what is shared out and what each GPU bears.
+/// Memory of a training run, split into state that is sharded and memory that each GPU needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrainingMemory {
     /// Weights, gradients and optimiser state, sharded over all GPUs. Units: bytes.
@@ -109,7 +108,7 @@ impl TrainingMemory {
         }
     }
 
-    /// Bytes over so many GPUs.
+    /// Total bytes over so many GPUs.
     #[must_use]
     pub fn total_bytes(&self, gpus: u32) -> f64 {
         self.state_bytes + self.bytes_per_gpu * f64::from(gpus)

@@ -1,10 +1,10 @@
 //! Closed-form models of memory and speed. Pure functions of a model's and a chip's figures.
 //!
-//! [`memory`] says what fits, and is exact about what it counts. [`step_time`] is a training step,
-//! [`replica`] a copy of a model that serves, [`goodput`] what failures leave of a run: formulas
-//! with [`constants`] that were fitted to public measurements of [`chip`]s, and [`rows`] predicts
-//! tables of such measurements anew. [`run`] lays a training run out on an offer; [`serving`] is
-//! the first estimate that fleets are sized by. What a GPU really does is measured by the verifier, not here.
+//! [`memory`] counts bytes exactly. [`step_time`] predicts a training step, [`replica`] a serving replica of
+//! a model, and [`goodput`] the useful share of a run with failures. These are formulas with [`constants`]
+//! that were fitted to public measurements of [`chip`]s, and [`rows`] predicts tables of such measurements
+//! again. [`run`] lays a training run out on an offer; [`serving`] gives the first estimate for the size of a
+//! fleet. The verifier, not this module, measures real GPUs.
 
 pub mod calibration;
 pub mod chip;

@@ -1,8 +1,8 @@
-//! How fast one copy of a model serves: what fits, throughput, latency, in closed form.
+//! How fast one replica of a model serves: memory, throughput, latency, in closed form.
 //!
-//! `rates` gives the time of one decoding step and of reading a prompt; here is how many
-//! sequences fit, and what continuous batching makes of both: while one request is written, each
-//! slot of the batch reads one prompt. Queues are not modelled; tails need a simulation.
+//! `rates` gives the time of one decoding step and of reading a prompt. This module computes the number of
+//! sequences that fit, and the effect of continuous batching: while one request is written, each slot of the
+//! batch reads one prompt. Queues are not modelled; tail latency needs a simulation (`tails`).
 //! Sources: Pope et al. 2022, Williams et al. 2009 (roofline).
 
 mod rates;
@@ -71,7 +71,7 @@ pub enum Engine {
     Mlc,
 }
 
-/// What is served, and on what.
+/// The model that is served, and its hardware.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// The model.
@@ -94,20 +94,20 @@ pub struct Setup<'a> {
     pub output_tokens: f64,
 }
 
-/// What bounds the batch, and what the answers must meet. `Default` bounds nothing.
+/// The limits on the batch and on the latency. `Default` sets no limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
     /// Requests in flight, in place of the largest batch that the engine schedules.
     pub concurrency: Option<f64>,
     /// Requests of a finite test, which ends with a batch that drains.
     pub requests: Option<f64>,
-    /// The most seconds per token that the tail may take; the mean must stay further below.
+    /// The most seconds per token of the slow requests; the mean must stay further below.
     pub per_token_seconds: Option<f64>,
     /// The most seconds until the first token, without queueing.
     pub first_token_seconds: Option<f64>,
 }
 
-/// How one copy serves at its batch.
+/// How one replica serves at its batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Served {
     /// Tokens written per second.
@@ -118,11 +118,11 @@ pub struct Served {
     pub first_token_seconds: f64,
     /// Sequences answered together, on average.
     pub batch: f64,
-    /// Sequences whose cache fits.
+    /// The number of sequences whose cache fits.
     pub capacity: f64,
 }
 
-/// Why a copy of the model does not serve.
+/// Why a replica of the model does not serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CannotServe {
     /// Weights and one sequence's cache do not fit.
@@ -157,7 +157,7 @@ impl WeightFormat {
 }
 
 impl Engine {
-    /// How well predictions for a model in this engine are known to hold.
+    /// The group of measured errors for predictions of a model in this engine.
     #[must_use]
     pub fn ground(self, model: &ModelFigures) -> InferenceGround {
         match self {
@@ -183,7 +183,7 @@ impl CacheFormat {
 }
 
 impl Setup<'_> {
-    /// GPUs of the copy.
+    /// GPUs of the replica.
     #[must_use]
     pub fn gpus(&self) -> f64 {
         self.tensor * self.pipeline
@@ -195,7 +195,7 @@ impl Setup<'_> {
         memory::weight_bytes(self.model, self.weights.bytes())
     }
 
-    /// Bytes of the cache of a sequence of so many tokens; layers with a window keep no more.
+    /// Bytes of the cache of a sequence of so many tokens; layers with a window keep at most their window.
     #[must_use]
     pub fn cache_bytes(&self, tokens: f64) -> f64 {
         let kept = self.model.sliding.map_or(tokens, |sliding| {
@@ -205,8 +205,8 @@ impl Setup<'_> {
         self.model.kv_elements_per_token * self.cache.bytes() * kept
     }
 
-    /// How often the GPUs of the copy keep the cache of a sequence. A head's keys are not split:
-    /// where more GPUs share a matrix than there are heads of keys, several keep the same one.
+    /// How often the GPUs of the replica keep the cache of a sequence. A head's keys are not split:
+    /// where more GPUs share a matrix than there are KV heads, several keep the same one.
     /// Where each GPU attends to sequences of its own, each keeps those alone.
     #[must_use]
     pub fn cache_copies(&self, constants: &InferenceConstants) -> f64 {
@@ -217,15 +217,15 @@ impl Setup<'_> {
         1.0 + constants.cache_copies * (kept - 1.0)
     }
 
-    /// Bytes over all GPUs that the cache of one sequence takes, its whole prompt and what is set
-    /// aside for its answer.
+    /// Bytes over all GPUs that the cache of one sequence takes: its whole prompt, and the reserve for its
+    /// answer.
     #[must_use]
     pub fn sequence_bytes(&self, constants: &InferenceConstants) -> f64 {
         let set_aside = self.input_tokens + self.output_tokens * constants.answer_occupancy;
         self.cache_bytes(set_aside) * self.cache_copies(constants)
     }
 
-    /// How many sequences fit beside the weights; below one, the copy cannot serve.
+    /// The number of sequences that fit beside the weights; below one, the replica cannot serve.
     #[must_use]
     pub fn capacity(&self, constants: &InferenceConstants) -> f64 {
         let usable = usable_bytes_per_gpu(constants, self.chip);
@@ -233,8 +233,8 @@ impl Setup<'_> {
         free / self.sequence_bytes(constants).max(1.0)
     }
 
-    /// Bytes that an engine must be able to fill to serve one sequence at a time: of what the
-    /// weights leave, it sets aside a share only for the cache.
+    /// Bytes that an engine must be able to fill to serve one sequence at a time. The engine uses only a
+    /// share of the memory beside the weights for the cache.
     #[must_use]
     pub fn needed_bytes(&self, constants: &InferenceConstants) -> f64 {
         self.weight_bytes() + self.sequence_bytes(constants) / constants.cache_memory_share
@@ -256,8 +256,8 @@ impl Setup<'_> {
         self.model.experts.is_some() && per_gpu.contains(&self.engine)
     }
 
-    /// Whether each GPU keeps the cache of sequences of its own. vLLM does so for latent attention
-    /// as AMD tunes it, whose one head of keys all GPUs of a group would keep.
+    /// Whether each GPU keeps the cache of its own sequences. vLLM, as AMD tunes it, does so for latent
+    /// attention, which has one KV head that all GPUs of a group would keep.
     pub(crate) fn attends_per_gpu(&self) -> bool {
         let amd = [Engine::VllmAmd, Engine::VllmAmdMlperf].contains(&self.engine);
         let latent_mixture = self.model.latent_attention && self.model.is_mixture();
@@ -295,7 +295,7 @@ pub fn usable_bytes_per_gpu(constants: &InferenceConstants, chip: &Chip) -> f64 
     memory * constants.memory_share - constants.activations_gb * 1e9
 }
 
-/// Predicts how one copy serves, at the largest batch that fits and meets the limits.
+/// Predicts how one replica serves, at the largest batch that fits and meets the limits.
 ///
 /// Errors: [`CannotServe`].
 pub fn serve(
@@ -323,7 +323,7 @@ pub fn serve_as_well_as_it_can(
     Ok(cycle.at(batch))
 }
 
-/// Continuous batching on one copy.
+/// Continuous batching on one replica.
 struct Cycle<'a> {
     rates: Rates<'a>,
     capacity: f64,

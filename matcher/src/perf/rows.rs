@@ -1,7 +1,7 @@
-//! Predictions for tables of measurements: one row a run or a test, with what was measured beside.
+//! Predictions for tables of measurements: one row per run or test, beside its measured value.
 //!
-//! The columns are those of public collections of measurements; `training` and `inference`
-//! say which are read. What was measured is never read.
+//! The columns are those of public collections of measurements; `training` and `inference` list the ones that
+//! are read. A prediction never reads the measured value.
 
 mod columns;
 mod inference;
@@ -52,7 +52,7 @@ pub enum Outcome {
     Predicted(Predicted),
     /// None.
     Refused {
-        /// Why, and what to change.
+        /// The cause, and the remedy.
         why: String,
     },
 }
@@ -102,11 +102,11 @@ pub enum RowError {
         /// What it takes.
         wanted: String,
     },
-    /// The model cannot be shared out so over so many GPUs.
+    /// The model cannot be split over so many GPUs in this layout.
     #[error("{0}")]
     Layout(String),
-    /// The models come to no figure.
-    #[error("the prediction comes to {0}, which is no figure; check the numbers of the row")]
+    /// The prediction is not a finite positive number.
+    #[error("the prediction is {0}, which is not a valid figure; check the numbers of the row")]
     NoFigure(f64),
     /// No such chip.
     #[error("the GPU `{0}` is not known, or nothing is published that a rate could be taken from")]
@@ -151,7 +151,7 @@ impl Case {
         })
     }
 
-    /// The unit of what was measured.
+    /// The unit of the measured value.
     #[must_use]
     pub fn unit(&self) -> &str {
         match &self.0 {
@@ -256,9 +256,9 @@ impl Case {
     }
 }
 
-/// The bounds around a prediction, which lie so far from it (the natural logarithm of the factor).
+/// The bounds around a prediction at this distance (the natural logarithm of the factor).
 ///
-/// Errors: [`RowError::NoFigure`], for what is not finite and positive.
+/// Errors: [`RowError::NoFigure`], for values that are not finite and positive.
 fn interval(value: f64, half_width: f64) -> Result<(f64, f64), RowError> {
     let (low, high) = (value * exp(-half_width), value * exp(half_width));
     if low > 0.0 && high.is_finite() {
@@ -321,9 +321,9 @@ pub fn predict(
         .collect())
 }
 
-/// The predictions as a table, one line a row: what is not there is blank.
+/// The predictions as a table, one line per row; absent values are blank.
 ///
-/// Errors: a value cannot be written, which text in memory never shows.
+/// Errors: a value cannot be written, which does not happen for text in memory.
 pub fn as_csv(predictions: &[RowPrediction]) -> Result<String, csv::Error> {
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(["row", "predicted", "unit", "low", "high", "note", "why"])?;
@@ -353,7 +353,7 @@ fn chip(name: &str) -> Result<Chip, RowError> {
     found.ok_or_else(|| RowError::UnknownGpu(name.to_owned()))
 }
 
-/// The figures of a model that stand in a row.
+/// The figures of a model in a row.
 #[derive(Debug, Clone, Copy, Default)]
 struct RowFigures {
     params_b: Option<f64>,
@@ -365,8 +365,8 @@ struct RowFigures {
 }
 
 impl RowFigures {
-    /// A model of which nothing is known but the row: no experts, no windows, and an output head
-    /// that shares the embedding; `None` where figures are missing.
+    /// A model that is known from the row alone: no experts, no windows, and an output head that shares the
+    /// embedding; `None` where figures are missing.
     ///
     /// Errors: [`RowError::OutOfRange`], for figures that no model has.
     fn alone(&self, name: &str) -> Result<Option<ModelFigures>, RowError> {
@@ -402,7 +402,7 @@ impl RowFigures {
     }
 }
 
-/// The model of a row: the one of that name, else what the row says of it.
+/// The model of a row: the known model of that name, else a model with the figures of the row.
 fn model(name: &str, row: &RowFigures) -> Result<ModelFigures, RowError> {
     let named = market::demand::Model::Named(name.to_owned());
     if let Ok(known) = ModelFigures::of(&named) {

@@ -1,9 +1,9 @@
 //! How a training run is best laid out on some nodes, and how long it then takes.
 //!
-//! All layouts of a small set are predicted by [`super::step_time`] and the fastest that fits in
-//! memory is kept. The set: tensor parallel inside an NVLink domain of a node, pipelines of up to
-//! sixteen stages where RDMA joins the nodes, state sharded whole (without a pipeline) or the
-//! optimiser's alone, experts spread over a node or not, micro batches of up to sixteen sequences, activations kept or computed again.
+//! [`super::step_time`] predicts all layouts of a small set, and the fastest one that fits in memory is kept.
+//! The set: tensor parallel inside an NVLink domain of a node, pipelines of up to sixteen stages where RDMA
+//! connects the nodes, state fully sharded (without a pipeline) or the optimiser's alone, experts spread over
+//! a node or not, micro batches of up to sixteen sequences, activations kept or computed again.
 
 mod counts;
 mod layouts;
@@ -25,24 +25,24 @@ use crate::models::ModelFigures;
 
 pub use counts::Counts;
 
-/// Tokens of one optimiser step where the demand does not say: usual for runs of every size.
+/// Tokens of one optimiser step where the demand does not state them: usual for runs of every size.
 pub const USUAL_STEP_TOKENS: f64 = 4_194_304.0;
 
-/// What the storage of a run is taken to write, whatever its size; a checkpoint blocks the run so
-/// long. Units: bytes per second.
+/// The assumed write rate of a run's storage, at any size. A checkpoint blocks the run while it is written.
+/// Units: bytes per second.
 pub const STORAGE_BYTES_PER_SECOND: f64 = 10e9;
 
-/// How long a run is taken to need from a failure to its next useful step. Units: seconds.
+/// The assumed time of a run from a failure to its next useful step. Units: seconds.
 pub const RESTART_SECONDS: f64 = 600.0;
 
-/// What one node's plain Ethernet is taken to move: 100 Gb/s by TCP. Units: bytes per second.
+/// The assumed rate of one node's plain Ethernet: 100 Gb/s by TCP. Units: bytes per second.
 const ETHERNET_BYTES_PER_SECOND: f64 = 7e9;
 
-/// What a provider's own RDMA fabric is taken to move for each GPU where its rate is not
-/// published: that of the oldest of them. Units: bytes per second.
+/// The assumed rate per GPU of a provider's own RDMA fabric without a published rate: that of the oldest such
+/// fabric. Units: bytes per second.
 const PROPRIETARY_BYTES_PER_SECOND_GPU: f64 = 6.25e9;
 
-/// A run, whatever it stands on.
+/// A run, independent of its hardware.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunWork {
     /// The model.
@@ -53,13 +53,13 @@ pub struct RunWork {
     pub precision: Precision,
     /// Tokens of a sequence.
     pub sequence_length: u32,
-    /// Sequences of an optimiser step; the usual number where it is not settled.
+    /// Sequences of an optimiser step; `None` for the usual number.
     pub step_sequences: Option<u32>,
     /// Tokens of the run.
     pub tokens: u64,
-    /// The interval between checkpoints, where it is settled. Units: seconds.
+    /// The interval between checkpoints, where the demand fixes it. Units: seconds.
     pub checkpoint_interval_seconds: Option<f64>,
-    /// The size of a checkpoint, where it is settled. Units: bytes.
+    /// The size of a checkpoint, where the demand fixes it. Units: bytes.
     pub checkpoint_bytes: Option<f64>,
 }
 
@@ -72,10 +72,10 @@ pub struct RunNodes {
     pub gpus_per_node: u32,
     /// Memory of each GPU, as the catalogue has it. Units: bytes.
     pub memory_bytes: f64,
-    /// Those of one NVLink domain, which may share a matrix; one where none joins them all to all.
+    /// GPUs of one NVLink domain, which may share a matrix; one where they are not connected all to all.
     pub tensor_domain_gpus: u32,
-    /// Whether stages may stand on different nodes. What they send each other is not modelled, so
-    /// only over RDMA, where it is small.
+    /// Whether stages may be on different nodes. The traffic between them is not modelled, so this needs
+    /// RDMA, where it is small.
     pub pipelines: bool,
     /// What the network cards of a node move in one direction. Units: bytes per second.
     pub net_bytes_per_second: f64,
@@ -119,7 +119,7 @@ pub fn peak_tflops(spec: &GpuSpec, precision: Precision) -> Option<f64> {
     }
 }
 
-/// The most GPUs that share one sequence: a divisor of those of a node, of those of a domain in it
+/// The most GPUs that share one sequence: a divisor of the GPUs of a node, of the GPUs of a domain in it
 /// ([`RunNodes::tensor_domain_gpus`]) and of the model's heads.
 #[must_use]
 pub fn widest_tensor_group(model: &ModelFigures, gpus_per_node: u32, domain_gpus: u32) -> u32 {
@@ -128,7 +128,7 @@ pub fn widest_tensor_group(model: &ModelFigures, gpus_per_node: u32, domain_gpus
     (1..=domain_gpus).rev().find(splits).unwrap_or(1)
 }
 
-/// What the network cards of a node are taken to move in one direction. Units: bytes per second.
+/// The assumed rate of a node's network cards in one direction. Units: bytes per second.
 pub(crate) fn net_bytes_per_second(internode: Internode, gpus_per_node: u32) -> f64 {
     let gpus = f64::from(gpus_per_node);
     match (internode.gbps_per_gpu(), internode) {
@@ -168,8 +168,8 @@ impl RunNodes {
 }
 
 impl RunWork {
-    /// The least memory in which the run can be laid out on nodes of so many GPUs, of which the
-    /// domains hold so many.
+    /// The least memory in which the run can be laid out on nodes with so many GPUs and domains of so many
+    /// GPUs.
     #[must_use]
     pub fn least_memory(&self, gpus_per_node: u32, domain_gpus: u32) -> TrainingMemory {
         let together = widest_tensor_group(&self.model, gpus_per_node, domain_gpus);
@@ -226,7 +226,7 @@ impl RunWork {
         self.wanted_sequences() * f64::from(self.sequence_length)
     }
 
-    /// Sequences that one optimiser step really learns from.
+    /// Sequences that one optimiser step really uses.
     fn step_sequences(&self, choice: &layouts::Choice, gpus: u32) -> f64 {
         let copies = choice.layout.copies(f64::from(gpus));
         let computed = copies * choice.micro_batch * choice.layout.micro_batches;
@@ -254,20 +254,20 @@ impl RunWork {
                 TrainMethod::Lora | TrainMethod::Qlora => 4.0,
             },
             frozen_weight_bytes: frozen_weight_bytes(self.method),
-            // Nothing is known of the tenant's software, so it is taken to be good.
+            // The tenant's software is unknown, so the prediction assumes that it is good.
             stack: Stack::Megatron,
             release: Release::Recent,
         }
     }
 
-    /// The size of a checkpoint: what the demand says, else what the run goes on from. Units: bytes.
+    /// The size of a checkpoint: as in the demand, else the state that the run resumes from. Units: bytes.
     fn checkpoint_bytes(&self) -> f64 {
         let state = || checkpoint_bytes(&self.model, self.method);
         self.checkpoint_bytes.unwrap_or_else(state)
     }
 
-    /// The interval between checkpoints on so many GPUs (seconds), and the share of the time that
-    /// failures and checkpoints leave.
+    /// The interval between checkpoints on so many GPUs (seconds), and the share of the time that remains
+    /// after failures and checkpoints.
     fn goodput(&self, gpus: u32) -> (f64, f64) {
         let failures = interruptions(gpus, self.checkpoint_bytes());
         let interval = self
@@ -312,8 +312,8 @@ impl Run {
         tokens / (self.tokens_per_second * self.goodput) / 3_600.0
     }
 
-    /// The run on software that is so many times as fast. The step stays as predicted: its shares
-    /// are those of every speed.
+    /// The run on software that is faster by this factor. The step stays as predicted, since its shares are
+    /// the same at every speed.
     #[must_use]
     pub fn at_speed(self, factor: f64) -> Self {
         Self {

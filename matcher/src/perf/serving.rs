@@ -1,8 +1,8 @@
-//! One copy of a model on GPUs of a node, as fleets are made of: what is served, in which layout,
-//! at the largest batch that meets the latency objective.
+//! One replica of a model on GPUs of a node, the building block of fleets: its layout and the largest batch
+//! that meets the latency objective.
 //!
-//! The rates are those of [`super::replica`]. A layout splits matrices over the GPUs that a fast
-//! link joins; where none does, or the copy is wider than the link reaches, stages are tried too.
+//! The rates are those of [`super::replica`]. A layout splits matrices over the GPUs that a fast link
+//! connects. Without such a link, or where the replica is wider than the link reaches, stages are tried too.
 
 use market::demand::{LatencyObjective, Precision};
 
@@ -15,7 +15,7 @@ use super::replica::{
 };
 use crate::models::ModelFigures;
 
-/// Every plan draws the same arrivals, so that the same demand gets the same tails.
+/// Every plan draws the same arrivals, so that the same demand gets the same tail latencies.
 const SEED: u64 = 1;
 
 /// What is served and how.
@@ -35,11 +35,11 @@ pub struct ServingWork {
     pub latency: LatencyObjective,
 }
 
-/// One copy of a model on some GPUs of a node, at the largest batch that fits and meets the
+/// One replica of a model on some GPUs of a node, at the largest batch that fits and meets the
 /// latency objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Replica {
-    /// GPUs of the copy.
+    /// GPUs of the replica.
     pub gpus: u32,
     /// GPUs that share each matrix; the rest are stages.
     pub tensor: u32,
@@ -60,7 +60,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// The sequences that an engine is told to answer together: whole ones, at least one.
+    /// The batch size in the engine's settings: a whole number of sequences, at least one.
     #[must_use]
     pub fn whole_batch(&self) -> f64 {
         self.batch.floor().max(1.0)
@@ -91,7 +91,7 @@ pub const fn cache_format(precision: Precision) -> Option<CacheFormat> {
     }
 }
 
-/// The engine that a plan reckons with: the one that the chip's maker tunes.
+/// The engine that a plan assumes: the one that the chip's maker tunes.
 #[must_use]
 pub const fn engine_of(chip: &Chip) -> Engine {
     match chip.architecture {
@@ -114,11 +114,11 @@ impl ServingWork {
         self.layouts(chip, gpus)
             .map(|setup| setup.needed_bytes(constants))
             .reduce(f64::min)
-            // Where the heads cannot be shared so, what stages would need.
+            // If the heads cannot be split like this, the memory that stages would need.
             .unwrap_or_else(|| self.setup(chip, 1, gpus).needed_bytes(constants))
     }
 
-    /// Whether so many GPUs could hold one copy and a sequence if the heads could be shared out over them.
+    /// Whether so many GPUs could hold one replica and a sequence if the heads could be split over them.
     #[must_use]
     pub fn lacks_heads_alone(
         &self,
@@ -130,7 +130,7 @@ impl ServingWork {
             && self.needed_bytes(constants, chip, gpus) <= usable_bytes(constants, chip, gpus)
     }
 
-    /// The fewest GPUs, doubling from one, that hold one copy and a sequence.
+    /// The fewest GPUs, doubling from one, that hold one replica and a sequence.
     #[must_use]
     pub fn fewest_gpus(
         &self,
@@ -159,7 +159,7 @@ impl ServingWork {
         }
     }
 
-    /// Seconds until the first token and per further token of a request that has a copy on so
+    /// Seconds until the first token and per further token of a request that has a replica on so
     /// many GPUs to itself, in the layout that writes fastest.
     #[must_use]
     pub fn seconds_alone(
@@ -181,9 +181,9 @@ impl ServingWork {
             .unwrap_or((f64::INFINITY, f64::INFINITY))
     }
 
-    /// One copy of the model on so many GPUs of a kind, in the layout that writes most.
+    /// One replica of the model on so many GPUs of a kind, in the layout that writes most.
     ///
-    /// Units: `network_seconds` is what the network takes of the time to the first token.
+    /// Units: `network_seconds` is the network's part of the time to the first token.
     /// Errors: [`CannotServe`].
     pub fn replica(
         &self,
@@ -230,7 +230,8 @@ impl ServingWork {
         Some(limit / 1e3 - network_seconds)
     }
 
-    /// What requests to one copy wait, by simulation; `None` where answers are too long for one.
+    /// The simulated latencies of requests to one replica; `None` where answers are too long for a
+    /// simulation.
     #[must_use]
     pub fn tails(
         &self,
@@ -255,7 +256,7 @@ impl ServingWork {
         simulate(&load, &times, SEED)
     }
 
-    /// The ways to lay a copy out on so many GPUs of a node.
+    /// The ways to lay a replica out on so many GPUs of a node.
     pub(super) fn layouts<'a>(
         &'a self,
         chip: &'a Chip,
@@ -266,13 +267,13 @@ impl ServingWork {
         let heads = self.model.heads;
         doublings(gpus.min(widest))
             .filter(move |tensor| heads.is_multiple_of(*tensor))
-            // A fast link makes matrices shared by all that it joins the better choice.
+            // With a fast link it is better to split matrices over all the GPUs that it connects.
             .filter(move |tensor| !joined || gpus > widest || *tensor == gpus)
             .map(move |tensor| self.setup(chip, tensor, gpus / tensor))
     }
 }
 
-/// The steps of a copy as the closed form has them.
+/// The steps of a replica in the closed form.
 struct CopyTimes<'a> {
     rates: Rates<'a>,
     prompt: PromptTimes,

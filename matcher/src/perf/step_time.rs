@@ -1,7 +1,7 @@
 //! How long one optimiser step of a training run takes, in closed form.
 //!
-//! Work of one micro batch on one GPU, what it waits for within its stage (`traffic`), the
-//! pipeline around it, the data-parallel traffic that does not hide, and the optimiser.
+//! The step has these parts: the work of one micro batch on one GPU, its waiting time within its stage
+//! (`traffic`), the pipeline around it, the data-parallel traffic that does not overlap, and the optimiser.
 //! Sources: Kaplan et al. 2020 (work per token), Narayanan et al. 2021 (pipelines), Korthikanti et
 //! al. 2022 (recomputation), Rajbhandari et al. 2020 (sharded state), Patarasuk & Yuan 2009
 //! (rings). Point-to-point traffic between stages and stalls of storage are not modelled.
@@ -37,7 +37,7 @@ pub struct Cluster<'a> {
     pub chip: &'a Chip,
     /// GPUs over all nodes.
     pub gpus: f64,
-    /// GPUs that one scale-up domain joins.
+    /// GPUs of one scale-up domain.
     pub domain_gpus: f64,
     /// What the network cards of one domain move in one direction. Units: bytes per second.
     pub net_bytes_per_second: f64,
@@ -67,7 +67,7 @@ pub enum Stack {
     Torchtitan,
     /// InternEvo.
     InternEvo,
-    /// DeepSpeed, and what is made of it.
+    /// DeepSpeed, and software built on it.
     DeepSpeed,
 }
 
@@ -87,13 +87,13 @@ pub enum Strategy {
     FullShard,
     /// Gradients and optimiser; weights are gathered once a micro batch (ZeRO-2).
     GradientShard,
-    /// All three within a node, copies between nodes.
+    /// All three within a node, replicas between nodes.
     HybridShard,
     /// The optimiser, within a node.
     OptimiserInNode,
     /// The optimiser (ZeRO-1).
     OptimiserShard,
-    /// Nothing: a whole copy on each.
+    /// Nothing: a full replica on each GPU.
     Replicated,
     /// Adapters over a whole copy of frozen weights, which exchange next to nothing.
     Adapters,
@@ -186,13 +186,13 @@ impl StepTime {
 }
 
 impl Layout {
-    /// Copies of the model.
+    /// Replicas of the model.
     #[must_use]
     pub fn copies(&self, gpus: f64) -> f64 {
         (gpus / (self.tensor * self.pipeline * self.context)).max(1.0)
     }
 
-    /// GPUs that share one copy's matrices and layers.
+    /// GPUs that share one replica's matrices and layers.
     fn shards(&self) -> f64 {
         self.tensor * self.pipeline
     }
@@ -208,7 +208,7 @@ impl Job<'_> {
         self.model.params_active - self.model.embedding_params
     }
 
-    /// Those of the experts that it is sent to; all of a mixture whose experts are not known.
+    /// The parameters of the experts that receive it; all of them for a mixture with unknown experts.
     fn params_of_chosen_experts(&self) -> f64 {
         match (self.model.is_mixture(), self.model.experts) {
             (true, Some(experts)) => {

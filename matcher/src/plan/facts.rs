@@ -1,4 +1,4 @@
-//! The figures of a candidate, beside which its reasons stand.
+//! The figures of a candidate, which complement its reasons.
 
 use market::money::Money;
 use serde::{Deserialize, Serialize};
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 /// The figures behind a candidate's reasons; those that its kind of demand has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Facts {
-    /// Memory that the work needs, over all GPUs of one copy of the model. Units: 1e9 bytes.
+    /// Memory that the work needs, over all GPUs of one replica of the model. Units: 1e9 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_needed_gb: Option<f64>,
     /// Memory that those GPUs have for it. Units: 1e9 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_available_gb: Option<f64>,
-    /// How long the training run is predicted to take, failures included, or the pile of requests.
-    /// Units: hours.
+    /// The predicted duration of the training run, including failures, or of the batch of requests. Units:
+    /// hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_hours: Option<f64>,
-    /// What the training run, or the pile of requests, is predicted to cost. Units: US dollars.
+    /// The predicted cost of the training run or of the batch of requests. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_cost_usd: Option<Money>,
     /// What 1e9 tokens are predicted to cost, failures included. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_billion_tokens: Option<Money>,
-    /// By what all predictions were multiplied since a step, or a replica, was measured.
+    /// The factor on all predictions, from a measured step or replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration_factor: Option<f64>,
     /// The factor, up or down, from the predicted rate to the ends of its 80 % interval.
@@ -40,10 +40,10 @@ pub struct Facts {
     /// The share of the time that failures and checkpoints leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput: Option<f64>,
-    /// The interval between checkpoints that was reckoned with. Units: minutes.
+    /// The interval between checkpoints that the plan assumes. Units: minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_interval_minutes: Option<f64>,
-    /// How long writing a checkpoint is taken to block the run. Units: seconds.
+    /// The assumed time for which writing a checkpoint blocks the run. Units: seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_seconds: Option<f64>,
     /// What the training run would cost less if it did one per cent more in the same time. Units: US
@@ -53,17 +53,17 @@ pub struct Facts {
     /// Spare nodes that the run is worth holding; they are in no price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare_nodes: Option<u32>,
-    /// What of all that its copies can the fleet is planned at; the rest is a warm buffer. Units: a
+    /// The share of its replicas' capacity at which the fleet is planned; the rest is a warm buffer. Units: a
     /// share, 1 for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_share: Option<f64>,
-    /// Copies of the model in the fleet.
+    /// Replicas of the model in the fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
-    /// GPUs of one copy of the model.
+    /// GPUs of one replica of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus_per_replica: Option<u32>,
-    /// Sequences that a copy answers together.
+    /// Sequences that a replica answers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequences_per_replica: Option<f64>,
     /// Tokens per second that the run is predicted to train while nothing fails, or the fleet to
@@ -86,11 +86,11 @@ pub struct Facts {
     /// The share of requests that the simulated times are for. Units: percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<f64>,
-    /// Time to the first token that so many requests have at most, network and queueing included.
-    /// Units: milliseconds.
+    /// Time to the first token at that percentile of requests, including network and queueing. Units:
+    /// milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_token_tail_ms: Option<f64>,
-    /// Mean time per further token that so many requests have at most. Units: milliseconds.
+    /// Mean time per further token at that percentile of requests. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_token_tail_ms: Option<f64>,
     /// Time to the first token that 95 % of requests have at most, network and queueing included.

@@ -8,9 +8,9 @@ use crate::filter::Filter;
 use crate::perf::serving::weight_format;
 use crate::plan::{Alternative, Plan};
 
-/// Adds what the best fleet would cost with weights of each other precision with which it costs less,
-/// planned at the same share of what copies can. What was measured is of the weights that are asked
-/// for, and its factor holds for the others too: it is of the tenant's own software.
+/// Adds the cost of the best fleet with weights of each other precision, where it is lower. These fleets are
+/// planned at the same share of their replicas' capacity. A calibration was measured with the requested
+/// weights, and its factor applies to the others too, since it reflects the tenant's own software.
 pub(super) fn with_alternatives(mut plan: Plan, query: &Query<'_>, filter: &Filter<'_>) -> Plan {
     use Precision::{Bf16, Fp4, Fp8, Int4, Int8};
     let (Query::Serve(asked), Some(best)) = (query, plan.candidates.first()) else {

@@ -55,7 +55,7 @@ impl Eligible {
         let (own_rate, nodes) = (self.rate, self.fit.nodes);
         let cover = self.cover(query, filter);
         if let Some(cover) = &cover {
-            // All that is reckoned from a price is reckoned from the mean over the time wanted.
+            // All figures that depend on a price use its mean over the requested time.
             self.row = self.row.at_rate(cover.mean);
         }
         let facts = explain::facts(query, &self.row, &self.fit);

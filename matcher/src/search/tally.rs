@@ -1,5 +1,5 @@
-//! The tally of a search: how many offers are refused for each reason, with one example of each, and
-//! what is asked of by name.
+//! The tally of a search: the number of refused offers by reason, with one example of each, and the offers
+//! that the caller names.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::snapshot::RowId;
 pub(crate) struct Tally {
     counts: [usize; ReasonCode::ALL.len()],
     first: [Option<RowId>; ReasonCode::ALL.len()],
-    /// Where what is asked of stands, and why it is refused.
+    /// The rows of the offers that the caller names, and why they are refused.
     asked: Vec<(RowId, Option<ReasonCode>)>,
 }
 
@@ -40,7 +40,7 @@ impl Tally {
         self.count_all(code, at, 1);
     }
 
-    /// So many offers next to each other are refused for one reason, of which the first stands here.
+    /// Counts adjacent offers that are refused for one reason, given the first of them.
     pub(crate) fn count_all(&mut self, code: ReasonCode, first: RowId, offers: u32) {
         if offers == 0 {
             return;
@@ -68,8 +68,8 @@ impl Tally {
         }
     }
 
-    /// An example of each reason, and what is asked of and refused; `none` says why no fleet is taken,
-    /// where none is.
+    /// An example of each reason, and the refused offers that the caller names. `none` holds why there is no
+    /// fleet, where there is none.
     pub(crate) fn refused(
         &self,
         query: &Query<'_>,

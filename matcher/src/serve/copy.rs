@@ -1,4 +1,4 @@
-//! One copy of the model as fast as a measured one.
+//! One replica of the model, calibrated by a measured one.
 
 use market::demand::{LatencyObjective, ServeCalibration};
 use market::gpu::GpuSpec;
@@ -12,13 +12,13 @@ use crate::perf::replica::CannotServe;
 use crate::perf::serving::{Replica, ServingWork};
 
 impl ServeQuery {
-    /// How many times as fast as predicted the measured copy was.
+    /// The measured speed of the replica over the predicted one.
     pub(crate) fn speed(&self) -> f64 {
         (self.calibration.as_ref()).map_or(1.0, Calibration::factor)
     }
 
-    /// One copy as fast as the measured one: limits are held against the prediction in its own
-    /// time, which runs by the factor faster.
+    /// One replica, calibrated by the measured one. Limits are scaled by the factor before they are compared
+    /// with the prediction.
     pub(super) fn replica(
         &self,
         chip: &Chip,
@@ -43,8 +43,8 @@ impl ServeQuery {
         let limited = work(stretched(self.work.latency.first_token_ms));
         let network_seconds = network_seconds * speed;
         let limit = limited.first_token_limit(network_seconds);
-        // A limit that the best copy meets without one changes nothing, since with one no copy is
-        // better; and what is too large or too slow without is so with one.
+        // A limit that the best replica meets anyway changes nothing, since no replica is better under a
+        // limit. And a model that is too large or too slow without a limit stays so with one.
         let replica = match patient {
             Ok(copy) if limit.is_some_and(|limit| copy.first_token_seconds > limit) => {
                 limited.replica(self.constants, chip, gpus, network_seconds)

@@ -1,4 +1,4 @@
-//! What one node of an offer carries: as many copies of the width with which that is most.
+//! The load that one node of an offer carries: replicas of the width with which it carries most.
 
 use market::demand::Precision;
 use market::gpu::GpuSpec;
@@ -13,9 +13,9 @@ use crate::reason::ReasonCode;
 /// What one node of an offer carries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ServeFit {
-    /// One copy of the model.
+    /// One replica of the model.
     pub(crate) replica: Replica,
-    /// Copies on each node.
+    /// Replicas on each node.
     pub(crate) replicas_per_node: u32,
     /// The share of the load that a node carries, in the parts of [`ServeQuery::need`].
     pub(crate) capacity: u64,
@@ -32,8 +32,8 @@ impl ServeQuery {
         gpus_per_node: u32,
     ) -> Result<ServeFit, ReasonCode> {
         let network_ms = self.network_ms(offer);
-        // It bears on what a node carries only where the time to the first token is limited. In
-        // whole milliseconds, rounded up, many places are one shape.
+        // The network affects the capacity of a node only where the time to the first token is limited. In
+        // whole milliseconds, rounded up, many places share one shape.
         let limited = self.work.latency.first_token_ms.and(network_ms);
         let taken_ms = limited.map_or(0, |ms| ms.ceil() as u32);
         let shape = (spec.canonical.as_str(), gpus_per_node, taken_ms);
@@ -51,7 +51,7 @@ impl ServeQuery {
         self.network_ms_of(offer, self.percentile())
     }
 
-    /// The round trip that so many percent of the users have at most. Units: milliseconds.
+    /// The round trip of the users at this percentile. Units: milliseconds.
     pub(crate) fn network_ms_of(&self, offer: &Offer, percentile: f64) -> Option<f64> {
         let users = self.users.as_ref()?;
         Some(users.round_trip_ms(offer, percentile))
@@ -98,10 +98,10 @@ impl ServeQuery {
         }
     }
 
-    /// What the copies on a node carry, rounded down.
+    /// The load that the replicas on a node carry, rounded down.
     ///
-    /// By Little's law the requests in flight are those that come in times the time each takes, so
-    /// a rate of requests needs tokens per second, and a number in flight needs places in batches.
+    /// By Little's law the requests in flight are the arrival rate times the time that each takes. So a rate
+    /// of requests needs tokens per second, and a number in flight needs slots in batches.
     fn capacity(&self, replica: &Replica, replicas_per_node: u32) -> u64 {
         let each = match self.asked {
             Load::Concurrency(_) => replica.batch.floor(),

@@ -1,4 +1,4 @@
-//! How a partition is made: offers come in any order, and what repeats is kept once.
+//! Builds a partition: offers come in any order, and repeated values are kept once.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -14,8 +14,7 @@ use market::quantity::GpuCount;
 use super::Snapshot;
 use super::partition::{GroupRef, Partition};
 
-/// One offer of a snapshot: its fields are read where they stand, and an [`Offer`] is made only on
-/// request.
+/// One offer of a snapshot. It reads its fields in place, and makes an [`Offer`] only on request.
 #[derive(Debug, Clone, Copy)]
 pub struct OfferRef<'s> {
     pub(super) snapshot: &'s Snapshot,
@@ -46,7 +45,7 @@ impl<'s> OfferRef<'s> {
         self.partition().sku(self.row)
     }
 
-    /// Memory of one GPU as its seller states it. Units: MiB.
+    /// Memory of one GPU as its provider states it. Units: MiB.
     #[must_use]
     pub fn gpu_memory_mib(self) -> Option<u64> {
         self.partition().listing(self.row).gpu_memory_mib
@@ -76,19 +75,19 @@ impl<'s> OfferRef<'s> {
         self.group.tenancy()
     }
 
-    /// What joins its nodes.
+    /// The fabric between its nodes.
     #[must_use]
     pub fn internode(self) -> Internode {
         self.group.internode()
     }
 
-    /// The country that it stands in, where that is known.
+    /// Its country, where that is known.
     #[must_use]
     pub fn country(self) -> Option<Country> {
         self.group.country()
     }
 
-    /// The region as the seller writes it.
+    /// The region as the provider writes it.
     #[must_use]
     pub fn region(self) -> Option<&'s str> {
         self.group.region()
@@ -100,14 +99,14 @@ impl<'s> OfferRef<'s> {
         self.partition().price(self.row)
     }
 
-    /// The rate per GPU-hour that the node's price comes to; see [`Offer::rate`].
+    /// The rate per GPU-hour of the node's price; see [`Offer::rate`].
     ///
     /// Errors: [`MoneyError::Overflow`].
     pub fn rate(self) -> Result<Rate, MoneyError> {
         node_rate(self.price_per_node_hour(), self.gpus())
     }
 
-    /// What the provider says of its stock. Units of the count: nodes.
+    /// The provider's stock as it reports it. Units of the count: nodes.
     #[must_use]
     pub fn availability(self) -> Availability {
         self.partition().availability(self.row)
@@ -119,7 +118,7 @@ impl<'s> OfferRef<'s> {
         self.group.orderable()
     }
 
-    /// When the provider said so.
+    /// When the provider reported it.
     #[must_use]
     pub fn observed_at(self) -> DateTime<Utc> {
         self.partition().observed_at(self.row)
@@ -189,7 +188,7 @@ impl<'s> OfferRef<'s> {
             && self.orderable() == offer.orderable
     }
 
-    /// Where it stands.
+    /// Its place.
     pub(crate) fn place(self) -> Place {
         self.group.place()
     }

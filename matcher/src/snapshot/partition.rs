@@ -1,8 +1,8 @@
 //! One partition of a snapshot: the offers of one GPU, in nodes of one size, on the same terms.
 //!
-//! Within it offers stand in groups that every rule but those on age, stock and price treats alike,
-//! and in a group by price: the columns are their own posting lists. A partition is immutable and
-//! depends on nothing but the offers in it, so that snapshots share those that did not change.
+//! A partition is sorted into groups, and a group by price: the columns are their own posting lists. Every
+//! rule except those on age, stock and price treats the offers of a group alike. A partition is immutable and
+//! depends only on its offers, so that snapshots share unchanged partitions.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(crate) struct PartitionKey {
     /// Whether their prices can be meant: above zero, and small enough to be charged.
     pub(crate) priced: bool,
     pub(crate) gpu: GpuIdentity,
-    /// Memory of one GPU as published, where the form is open: it narrows what the GPU may be. Units: MiB.
+    /// Memory of one GPU as published, where the form is open: it narrows the possible GPUs. Units: MiB.
     pub(crate) open_memory_mib: Option<u64>,
     pub(crate) gpus: GpuCount,
     pub(crate) terms: Terms,
@@ -43,8 +43,8 @@ impl PartitionKey {
         Self { priced, ..key }
     }
 
-    /// What is published of the GPU, or where its form is open of the least that it may be; `None` where
-    /// that is not known.
+    /// The published figures of the GPU, or for an open form those of the weakest GPU that it may be; `None`
+    /// where they are not known.
     pub(crate) fn spec(&self) -> Option<&'static GpuSpec> {
         least_form(&self.gpu, self.open_memory_mib).map(Gpu::spec)
     }
@@ -62,8 +62,8 @@ impl PartitionKey {
     }
 }
 
-/// What all offers of a group have in common beside their partition's key. Numbers are places in
-/// the partition's tables, which are sorted: the order of numbers is that of what they stand for.
+/// The fields that all offers of a group share, beside their partition's key. Numbers are positions in the
+/// partition's sorted tables, so their order is the order of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Traits {
     pub(super) provider: u32,
@@ -91,7 +91,7 @@ pub(super) struct Group {
     pub(super) stock: (u32, u32),
 }
 
-/// What an offer says of itself that no search asks for.
+/// The fields of an offer that no search uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Listing {
     pub(super) sku: u32,
@@ -99,7 +99,7 @@ pub(super) struct Listing {
     pub(super) gpu_memory_mib: Option<u64>,
 }
 
-/// What a provider says of the stock beside the count, in one byte.
+/// The provider's other stock fields, in one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StockForm(u8);
 
@@ -134,7 +134,7 @@ impl StockForm {
     }
 }
 
-/// The most nodes that an offer may have, as far as its provider says.
+/// The most nodes that an offer may have, by its provider's report.
 pub(super) fn most_nodes(stock: &Availability) -> u32 {
     match stock.nodes {
         _ if stock.is_sold_out() => 0,
@@ -183,7 +183,7 @@ impl Partition {
         })
     }
 
-    /// The group that a row stands in.
+    /// The group of a row.
     pub(super) fn group_of(&self, row: u32) -> GroupRef<'_> {
         let at = self.groups.partition_point(|group| group.rows.end <= row);
         GroupRef {
@@ -311,7 +311,7 @@ impl<'s> GroupRef<'s> {
         self.group.stock
     }
 
-    /// The order of groups of offers that are equally good: by seller, before the SKU decides.
+    /// The order of groups of offers that are equally good: by provider, before the SKU decides.
     pub(super) fn place(self) -> Place {
         let owned = |at: Option<u32>| at.map(|at| self.partition.string(at).to_owned());
         let traits = &self.group.traits;

@@ -13,12 +13,12 @@ use crate::snapshot::{Row, RowId, Snapshot};
 pub(crate) struct Allowed(RowId);
 
 impl Allowed {
-    /// Whoever calls it has tested the offer.
+    /// The caller must have tested the offer.
     pub(super) const fn new(at: RowId) -> Self {
         Self(at)
     }
 
-    /// Where the offer stands.
+    /// The position of the offer.
     pub(crate) const fn at(self) -> RowId {
         self.0
     }
@@ -34,7 +34,7 @@ impl Allowed {
 pub(crate) struct AllowedRow(Row);
 
 impl AllowedRow {
-    /// The same at another rate than its own, from which all is reckoned that comes from a price.
+    /// The same at another rate than its own. All figures that depend on a price use that rate.
     pub(crate) fn at_rate(self, rate: Rate) -> Self {
         Self(Row {
             rate: Some(rate),

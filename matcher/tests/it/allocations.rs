@@ -1,4 +1,5 @@
-//! How often a search allocates: for what it shows, and not for what it passes over.
+//! Counts the allocations of a search: it allocates for the candidates that it shows, and not for other
+//! offers.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ fn now() -> DateTime<Utc> {
     DateTime::UNIX_EPOCH
 }
 
-/// So many nodes of one seller, every other one an H100 board.
+/// So many offers of one provider, every other one an H100 board.
 fn market(count: usize) -> Snapshot {
     let seller = ProviderId::parse("lambda").expect("a provider");
     let offers = (0..count).map(|nth| Offer {

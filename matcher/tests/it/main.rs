@@ -1,4 +1,4 @@
-//! The matcher from outside, in a process whose allocations are counted.
+//! Tests of the matcher's public interface, in a process that counts allocations.
 
 #![forbid(unsafe_code)]
 

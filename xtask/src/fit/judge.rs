@@ -32,7 +32,7 @@ pub(crate) struct Score {
     pub(crate) tau: f64,
 }
 
-/// Pairs of a measured value and the logarithm of what was predicted over it.
+/// Scores pairs of a measured value and the logarithm of the predicted over the measured value.
 pub(crate) fn score(pairs: &[(f64, f64)]) -> Score {
     let errors: Vec<f64> = pairs.iter().map(|(_, ln)| (exp(*ln) - 1.0).abs()).collect();
     let logarithms: Vec<f64> = pairs.iter().map(|(_, ln)| *ln).collect();
@@ -273,8 +273,8 @@ pub(crate) fn baseline(
     score(&pairs)
 }
 
-/// The score over the rows that `wanted` picks of constants that were fitted to them, which says
-/// nothing of others.
+/// The score of constants over the rows that `wanted` picks and to which they were fitted. It is no measure
+/// for other rows.
 pub(crate) fn fitted(
     rows: &[Measured],
     constants: &Constants,

@@ -1,4 +1,4 @@
-//! The kinds of rows that are judged apart from the rest.
+//! The kinds of rows that are judged separately.
 
 use matcher::perf::chip::Architecture;
 use matcher::perf::rows::Table;
@@ -11,7 +11,7 @@ pub(crate) type Kind = (&'static str, fn(&Measured) -> bool);
 /// Tokens of a sequence from which on it is long.
 const LONG_SEQUENCE: f64 = 16_384.0;
 
-/// The kinds that each table falls into.
+/// The kinds of rows of each table.
 pub(crate) fn kinds(table: Table) -> Vec<Kind> {
     match table {
         Table::Training => vec![
@@ -27,7 +27,7 @@ pub(crate) fn kinds(table: Table) -> Vec<Kind> {
     }
 }
 
-/// Where the authors of the reference say that it is weak, each spot by itself.
+/// The kinds of rows on which the reference is weak according to its authors, one by one.
 pub(crate) fn weak_spots(table: Table) -> Vec<Kind> {
     match table {
         Table::Training => vec![

@@ -111,9 +111,9 @@ pub(crate) fn load(table: Table, folder: &Path) -> Result<Vec<Measured>> {
     Ok(rows)
 }
 
-/// Deals the rows to so many folds, whole combinations together. The seed settles which.
+/// Deals the rows to so many folds, whole combinations together. The seed decides the folds.
 ///
-/// Combinations are ordered by a hash of seed and names and dealt out in turn.
+/// Combinations are ordered by a hash of seed and names and dealt out round-robin.
 pub(crate) fn folds(rows: &[Measured], count: usize, seed: u64) -> Vec<usize> {
     let combinations: BTreeSet<_> = rows
         .iter()

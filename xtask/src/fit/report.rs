@@ -21,7 +21,7 @@ pub(super) struct Goals {
     tau: f64,
     /// The median that is aimed at beyond the goal.
     aim: Option<f64>,
-    /// How its authors say that the reference did in five folds of their own, as a line of the page.
+    /// The authors' own result for the reference in five folds, as a line of the page.
     reference: &'static str,
 }
 
@@ -348,7 +348,7 @@ fn header(page: &mut String, first: &str) -> Result<()> {
 }
 
 fn line(page: &mut String, name: &str, score: &Score) -> Result<()> {
-    // Ranks of a handful say nothing.
+    // Ranks of a few rows mean nothing.
     let tau = if score.rows < 10 {
         String::new()
     } else {

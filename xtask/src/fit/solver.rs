@@ -1,9 +1,9 @@
 //! The fit itself: weighted least squares in logarithms, by Levenberg and Marquardt's method.
 //!
-//! Each constant is fitted as its logarithm and drawn to where it is expected (`data/priors.csv`),
-//! so that a constant that the rows say nothing of stays there. Rows of a combination that was
-//! measured often count a little less each, and outliers count less the farther they lie. There is
-//! no chance in it: the same rows give the same constants.
+//! Each constant is fitted as its logarithm and drawn to its prior (`data/priors.csv`), so that a constant
+//! without evidence in the rows stays there. Rows of a combination with many measurements have a little less
+//! weight each, and outliers have less weight the farther off they are. The fit is deterministic: the same
+//! rows give the same constants.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const CROWDING: f64 = 0.1;
 /// The error from which on rows count less.
 const OUTLIER: f64 = 0.1;
 
-/// The largest error that is told from a larger one.
+/// The largest error that counts; larger ones count as this.
 const LARGEST: f64 = 2.0;
 
 /// The step over which slopes are taken.
@@ -48,7 +48,7 @@ pub(crate) struct Prior {
     start: f64,
     /// How far from there it may lie without much cost. Units: logarithm.
     width_ln: f64,
-    /// The most that it can be, whatever the rows ask for.
+    /// Its upper bound, for any rows.
     pub(crate) most: Option<f64>,
     /// Where the reference has it: itself, or the constant that it equals there. Nothing where the
     /// reference switches it off.
@@ -108,7 +108,7 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// A fit for a table that leaves what has no prior as it is in `base`.
+    /// A fit for a table. Constants without a prior keep their value in `base`.
     ///
     /// Errors: the base cannot be written as JSON, which a set of constants always can.
     pub(crate) fn new(table: Table, priors: &'a [Prior], base: &Constants) -> Result<Self> {

@@ -57,7 +57,7 @@ impl Service {
             }
             eprintln!("{line}");
         };
-        // A pipe that nobody reads would stop the service in the middle of a line.
+        // An unread pipe would block the service in the middle of a line.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if line.contains("WARN") || line.contains("ERROR") {
@@ -102,7 +102,7 @@ impl Service {
         Ok(String::from_utf8(made.stdout)?.trim().to_owned())
     }
 
-    /// What stands behind its hot state.
+    /// The backend of its coordination state.
     pub(super) fn hot_state(&self) -> &'static str {
         match self.redis {
             Some(_) => "redis",
@@ -112,14 +112,14 @@ impl Service {
 
     /// Its resident memory. Units: MiB.
     ///
-    /// Errors: the system does not tell.
+    /// Errors: the system does not report it.
     pub(super) fn resident_mib(&self) -> Result<f64> {
         self.memory_mib("VmRSS:")
     }
 
     /// The most resident memory that it had since it began, as the system counted it. Units: MiB.
     ///
-    /// Errors: the system does not tell.
+    /// Errors: the system does not report it.
     pub(super) fn most_resident_mib(&self) -> Result<f64> {
         self.memory_mib("VmHWM:")
     }
@@ -131,10 +131,10 @@ impl Service {
             let kib = line.strip_prefix(field)?.trim().strip_suffix(" kB")?;
             kib.parse::<f64>().ok()
         });
-        Ok(kib.with_context(|| format!("{path} says nothing of {field}"))? / 1024.0)
+        Ok(kib.with_context(|| format!("{path} has no field {field}"))? / 1024.0)
     }
 
-    /// Stops it and recounts its books.
+    /// Stops it and checks its ledger.
     pub(super) fn stop_and_check_books(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -142,7 +142,7 @@ impl Service {
         command.args(["ledger", "check"]).stdout(Stdio::null());
         prepare(&mut command, &self.dir, self.database.as_ref());
         let status = command.status()?;
-        ensure!(status.success(), "the books do not balance");
+        ensure!(status.success(), "the ledger does not balance");
         Ok(())
     }
 }
@@ -184,7 +184,7 @@ impl Database {
             Some((server, rest)) => (server, format!("?{rest}")),
             None => (self.server.as_str(), String::new()),
         };
-        // The name stands behind the last slash, where there is one beyond those of the scheme.
+        // The name follows the last slash after the scheme, if there is one.
         let host = server.find("://").map_or(0, |at| at + 3);
         let end = server[host..]
             .find('/')

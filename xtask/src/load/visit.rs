@@ -1,7 +1,7 @@
-//! What a visitor does, over and over: looks around, plans, takes a quote, holds it, looks at what
-//! it has, and cancels. Three of twenty calls write a reservation's life, one plans, the rest read.
-//! In one visit of [`VISITS_A_LIFE`] it confirms instead, looks around until the machine has proved
-//! itself and is handed off, reads how it is reached, and releases it.
+//! The loop of a visitor: it looks around, plans, takes a quote, holds it, reads its reservation, and
+//! cancels. Three of twenty calls change a reservation's state, one plans, the others read. In one visit of
+//! [`VISITS_A_LIFE`] it confirms instead, looks around until the machine has passed verification and is
+//! handed off, reads the access data, and releases the machine.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use ureq::{Body, SendBody};
 
 use super::service::Service;
 
-/// Of so many visits of a visitor, one takes what it holds.
+/// One in this many visits of a visitor confirms its hold.
 const VISITS_A_LIFE: u64 = 50;
 /// How many holds a visitor cancels: after some more within an hour none is placed for it.
 const CANCELS: u64 = 18;
@@ -26,7 +26,7 @@ const LIFE: Duration = Duration::from_secs(300);
 const KEPT: usize = 5;
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A public key whose private half nobody has.
+/// A public key without a private key that is kept anywhere.
 const SSH_KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
 
@@ -37,7 +37,7 @@ pub(super) struct Tally {
     pub(super) micros: Vec<(&'static str, u32)>,
     /// Reservations that were placed and ended.
     pub(super) reservations: u64,
-    /// Those of them whose machine was handed off.
+    /// The reservations among them whose machine was handed off.
     pub(super) handed_off: u64,
     /// Answers that were no success.
     pub(super) errors: u64,
@@ -146,7 +146,7 @@ impl Visitor {
             }
             thread::sleep(Duration::from_millis(200));
         }
-        anyhow::bail!("the simulated market has not so many nodes as there are visitors")
+        anyhow::bail!("the simulated market has fewer nodes than there are visitors")
     }
 
     /// Visits until the time is over.
@@ -205,7 +205,7 @@ impl Visitor {
 }
 
 impl Visit<'_> {
-    /// One visit; whatever is refused ends it.
+    /// One visit; any refusal ends it.
     fn run(mut self) -> Pace {
         // A visit that is broken off is counted where it broke.
         let _ = self.steps();
@@ -219,7 +219,8 @@ impl Visit<'_> {
             self.look_around(limit)?;
         }
         let quote = self.quote()?;
-        // The rest only looks: who cancels more within an hour holds nothing for a while.
+        // The other visits only read: a tenant that cancels too often within an hour may not hold for a
+        // while.
         if !takes {
             self.of.cancels += 1;
             if self.of.cancels > CANCELS {
@@ -273,14 +274,14 @@ impl Visit<'_> {
         Some(quote["id"].clone())
     }
 
-    /// Holds what was quoted; gives the path of the reservation.
+    /// Holds the quote; returns the path of the reservation.
     fn hold(&mut self, quote: &Value) -> Option<String> {
         let ask = json!({ "quote_id": quote });
         let held = self.post("POST reservations", "/v1/reservations", &ask)?;
         Some(format!("/v1/reservations/{}", held["id"].as_str()?))
     }
 
-    /// Takes what is held, to its end.
+    /// Confirms the hold and runs the reservation to its end.
     fn live(&mut self, path: &str) -> Option<()> {
         self.post("POST confirm", &format!("{path}/confirm"), &json!({}))?;
         self.look_around_until("active", path)?;
@@ -317,8 +318,8 @@ impl Visit<'_> {
         self.step(name, "POST", path, Some(body))
     }
 
-    /// Waits for its turn, calls and notes what came of it. A visit is ended, so that what it holds
-    /// is let go, also when its time is over.
+    /// Waits for its next slot, calls and records the result. A visit always runs to its end, so that it
+    /// releases its hold, even after its time is over.
     fn step(
         &mut self,
         name: &'static str,

@@ -130,7 +130,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
             reason,
             (OfferOutcome::Refused, Some(ReasonCode::CoolingDown))
         );
-        assert!(told.why.contains("rests until"), "{}", told.why);
+        assert!(told.why.contains("cool-down until"), "{}", told.why);
         // In one call another one is had.
         let other = scene.reserve_until_active(fleet(1)).await;
         let leases = scene.leases(other).await;

@@ -1,4 +1,5 @@
-//! What a fleet carries, and what the room in it is for and costs: growth, and the warm buffer.
+//! Explains the load that a fleet carries, and the purpose and cost of its spare capacity: growth, and the
+//! warm buffer.
 
 use market::counted::counted;
 use market::money::Money;
@@ -10,7 +11,7 @@ use crate::fleet_search::{FleetLine, Mix};
 use crate::search::node_price_units;
 use crate::serve::{Load, ServeQuery};
 
-/// What the copies carry, and what that costs.
+/// The load that the replicas carry, and its cost.
 pub(super) fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     let copies: u32 = lines.iter().map(FleetLine::replicas).sum();
     let nodes: u32 = lines.iter().map(|line| line.nodes).sum();
@@ -21,14 +22,14 @@ pub(super) fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     };
     let load = match query.asked {
         Load::RequestsPerSecond(rate) => format!(
-            "{rate} requests/s of {} tokens{grown}, planned at {:.0} % of what they can",
+            "{rate} requests/s of {} tokens{grown}, planned at {:.0} % of capacity",
             query.work.output_tokens,
             query.planned_share * 100.0
         ),
         Load::Concurrency(count) => {
             let places = match query.planned_share {
                 1.0 => String::new(),
-                share => format!(", planned at {:.0} % of their places", share * 100.0),
+                share => format!(", planned at {:.0} % of their slots", share * 100.0),
             };
             format!("{count} requests in flight{grown}{places}")
         }
@@ -54,7 +55,7 @@ pub(super) fn carried(query: &ServeQuery, lines: &[FleetLine<'_>]) -> String {
     text
 }
 
-/// What is kept free, and why: the part of the load without it, and what to call it.
+/// The spare capacity by purpose: the part of the load without it, and its name.
 fn kept_free(query: &ServeQuery) -> Vec<(f64, String)> {
     let mut kept = Vec::new();
     if query.growth > 1.0 {
@@ -71,7 +72,7 @@ fn kept_free(query: &ServeQuery) -> Vec<(f64, String)> {
     kept
 }
 
-/// What is kept free of a fleet of one offer, and what that costs.
+/// The spare capacity of a fleet of one offer, and its cost.
 pub(super) fn room(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<String> {
     let one = |(share, name): (f64, String)| {
         let needed = query.need_of(share).div_ceil(line.node.capacity);
@@ -83,7 +84,7 @@ pub(super) fn room(query: &ServeQuery, line: &FleetLine<'_>) -> Vec<String> {
     kept.chain(no_buffer(query)).collect()
 }
 
-/// The same of a fleet of several offers: the dearest of its nodes that it could do without.
+/// The same for a fleet of several offers: the most expensive nodes that it could do without.
 pub(super) fn room_of_mix(query: &ServeQuery, filter: &Filter<'_>, mix: &Mix<'_>) -> Vec<String> {
     let one = |(share, name): (f64, String)| {
         let need = query.need_of(share);
@@ -103,12 +104,12 @@ pub(super) fn room_of_mix(query: &ServeQuery, filter: &Filter<'_>, mix: &Mix<'_>
     kept.chain(no_buffer(query)).collect()
 }
 
-/// What is said where nothing is kept free for short queues.
+/// The reason for a fleet without spare capacity for short queues.
 fn no_buffer(query: &ServeQuery) -> Option<String> {
     let none = query.planned_share >= 1.0 && !query.is_pile();
     none.then(|| {
-        "No warm buffer is planned: the load is so many requests in flight, and every place for one \
-         counts"
+        "No warm buffer is planned: the load is a number of requests in flight, and every slot is \
+         planned in full"
             .to_owned()
     })
 }

@@ -1,4 +1,4 @@
-//! What is said of how long the requests of a fleet wait in the simulation.
+//! Explains how long the requests of a fleet wait in the simulation.
 
 use market::counted::counted;
 
@@ -6,7 +6,7 @@ use crate::fleet_search::{Tail, Waits};
 use crate::plan::{Candidate, Facts};
 use crate::serve::ServeQuery;
 
-/// Adds to a candidate what its requests wait in the simulation.
+/// Adds the simulated latency of its requests to a candidate.
 pub(crate) fn add_waits(query: &ServeQuery, candidate: &mut Candidate, waits: &Waits) {
     let latency = &query.work.latency;
     let asked = latency.first_token_ms.is_some() || latency.per_token_ms.is_some();
@@ -36,7 +36,7 @@ pub(crate) fn add_waits(query: &ServeQuery, candidate: &mut Candidate, waits: &W
     };
     let mut words = format!(
         "Simulated, {} % of requests wait at most {:.0} ms for their first token, {network} included, \
-         and {:.1} ms for each other{verdict}",
+         and {:.1} ms for each later token{verdict}",
         query.percentile(),
         waits.asked.first_token_ms,
         waits.asked.per_token_ms,
@@ -57,38 +57,38 @@ pub(crate) fn add_waits(query: &ServeQuery, candidate: &mut Candidate, waits: &W
     candidate.reasons.insert(second, words);
 }
 
-/// Why a fleet stands before so many others that cost less or are surer.
+/// Why a fleet ranks before so many others that cost less or have fresher prices.
 pub(crate) fn before_missing(count: usize) -> String {
     format!(
-        "It meets the objective in the simulation, and so stands before {} that would come first \
+        "It meets the objective in the simulation, and so ranks before {} that would come first \
          and {} it",
         counted(count, "fleet"),
         if count == 1 { "misses" } else { "miss" },
     )
 }
 
-/// Why a fleet with more room stands before those that were simulated first: these all miss the objective,
-/// or what of them meets it is dearer.
+/// Why a fleet with more spare capacity ranks before those that were simulated first: these all miss the
+/// objective, or those that meet it cost more.
 pub(crate) fn planned_wider(
     wider: &Candidate,
     simulated: &[Candidate],
     (planned, first): (f64, f64),
 ) -> String {
     format!(
-        "It is planned at {:.0} % of what its replicas can: at {:.0} % {}",
+        "It is planned at {:.0} % of its replicas' capacity: at {:.0} % {}",
         planned * 100.0,
         first * 100.0,
         beside_simulated(wider, simulated, ""),
     )
 }
 
-/// The same of a fleet that needs no more nodes for more room, and was not simulated at first.
+/// The same for a fleet that needs no more nodes for more spare capacity, and was not simulated at first.
 pub(crate) fn moved_up(fleet: &Candidate, simulated: &[Candidate]) -> String {
     let beside = beside_simulated(fleet, simulated, " first");
     format!("It meets the objective in the simulation: {beside}")
 }
 
-/// What those cost that were simulated, and whether they meet the objective, beside what a fleet costs.
+/// Compares the cost of a fleet with those that were simulated, and says whether they meet the objective.
 fn beside_simulated(fleet: &Candidate, simulated: &[Candidate], when: &str) -> String {
     let least = |met: bool| {
         let meets = |one: &&Candidate| (one.facts.meets_objective == Some(true)) == met;
@@ -115,13 +115,13 @@ fn beside_simulated(fleet: &Candidate, simulated: &[Candidate], when: &str) -> S
     format!("{others} this one costs {cost}")
 }
 
-/// What is said where fleets with more room miss the objective too, or there are none.
+/// The reason where fleets with more spare capacity miss the objective too, or there are none.
 pub(crate) fn widened_in_vain(shares: &[f64]) -> String {
     let shares: Vec<_> = (shares.iter())
         .map(|share| format!("{:.0} %", share * 100.0))
         .collect();
     format!(
-        "Planned at less, {} of what replicas can, none of the cheapest fleets meets the objective \
+        "Planned at less, {} of the replicas' capacity, none of the cheapest fleets meets the objective \
          either",
         shares.join(" and then "),
     )

@@ -1,10 +1,10 @@
 //! The cheapest way to do both halves on demand at one provider.
 //!
-//! The cheapest run and the cheapest fleet need not be the cheapest pair: where they stand decides
-//! what the weights pay on their way. So runs and fleets are taken in the order of their costs for as
-//! long as a pair of them may still be the cheapest. A fleet of several offers is the cheapest of all
-//! regions at first; within fewer of them there may be one that costs more and saves more on the
-//! way, so the cheapest within every few regions is looked for, as long as it may.
+//! The cheapest run and the cheapest fleet need not be the cheapest pair: their places decide the cost of
+//! moving the weights. So the search takes runs and fleets in the order of their costs for as long as a pair
+//! of them may still be the cheapest. A fleet of several offers is at first the cheapest over all regions.
+//! Within fewer regions a fleet may cost more and save more on the transfer. So the search also looks for the
+//! cheapest fleet within every small set of regions, as long as it may win.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,8 +41,8 @@ impl Within<'_> {
         best
     }
 
-    /// Takes the cheapest pair at this provider where it is better than the best so far. A region is
-    /// `None` for offers of which the provider does not say where they stand.
+    /// Takes the cheapest pair at this provider where it is better than the best so far. A region is `None`
+    /// for offers whose place the provider does not state.
     fn at_provider(&self, provider: &ProviderId, regions: &[Option<&str>], best: &mut Option<Way>) {
         let mut limit = 1;
         let (runs, cheapest) = loop {
@@ -85,7 +85,7 @@ impl Within<'_> {
     ) {
         let mut left = MOST_SETS;
         for count in 1..regions.len() {
-            // A fleet that stands in more of them costs no less on the way.
+            // For a fleet in more regions the transfer costs no less.
             let mut may = false;
             let mut set: Vec<usize> = (0..count).collect();
             loop {
@@ -132,8 +132,8 @@ impl Within<'_> {
         }
     }
 
-    /// The best candidates for a half of what the provider sells on demand, in these regions where
-    /// some are named.
+    /// The best candidates for a half among the provider's on-demand offers, in these regions where some are
+    /// named.
     fn best_at(
         &self,
         half: &Searched<'_>,
@@ -150,8 +150,7 @@ impl Within<'_> {
     }
 }
 
-/// The next set of so many numbers below `most`, in the order of their digits; `false` behind the
-/// last.
+/// The next set of this many numbers below `most`, in lexicographic order; `false` after the last.
 fn advance(set: &mut [usize], most: usize) -> bool {
     let size = set.len();
     let Some(at) = (0..size).rev().find(|at| set[*at] < most - size + at) else {

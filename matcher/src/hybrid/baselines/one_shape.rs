@@ -7,7 +7,7 @@ use crate::filter::Among;
 use crate::search::{Eligible, Fit, Query, Tally};
 use crate::walk::{Allowed, HeldRows, OpenGroup, walk};
 
-/// An offer that both trains and serves, before it is told of.
+/// An offer that both trains and serves, before it becomes a baseline.
 struct Shape {
     train: (Allowed, Fit),
     serve: (Allowed, Fit),
@@ -22,7 +22,7 @@ impl Within<'_> {
     /// nodes the cheapest that does both is the best.
     pub(super) fn one_shape(&self) -> Option<Way> {
         if matches!(&*self.serve.query, Query::Serve(serve) if serve.survive.is_some()) {
-            // What a loss is to be survived for stands on no one offer.
+            // A fleet that must survive a loss cannot use one offer alone.
             return None;
         }
         let train = self.filter(&self.train, Among::All, &self.options);

@@ -5,7 +5,7 @@ use market::offer::Availability;
 use super::*;
 use crate::plan::CandidateLine;
 
-/// The cheaper fleet stands where the weights must be paid for, and a short one is not worth it.
+/// The cheaper fleet is where the transfer of weights costs money, and a short one is not worth it.
 #[test]
 fn nothing_is_saved_where_the_best_pair_stands_at_one_provider() {
     let supply = vec![
@@ -159,7 +159,7 @@ fn best_by_force(demand: &HybridDemand, offers: &[Offer], weights: i128) -> Opti
 }
 
 proptest! {
-    /// Every run with every fleet that some choice of a seller's offers makes.
+    /// Every run with every fleet that any choice of a provider's offers makes.
     #[test]
     fn the_baselines_are_the_cheapest_of_all_pairs_that_can_be_made(
         supply in scarce_supply(), hours in prop::sample::select(vec![1_u32, 20, 720]),

@@ -9,7 +9,7 @@ use super::*;
 use crate::reason::ReasonCode;
 use crate::snapshot::ProviderView;
 
-/// A market whose providers are certified through these days.
+/// A market with providers that are certified through these days.
 fn certified(offers: Vec<Offer>, days: &[(&str, NaiveDate)]) -> Snapshot {
     let views = days.iter().map(|(seller, last)| {
         let facts = json!({
@@ -55,7 +55,7 @@ fn best(plan: &Plan) -> Option<(String, DateTime<Utc>)> {
 }
 
 // S50
-/// The run is at one seller, and fleets are cheaper at another.
+/// The run is at one provider, and fleets are cheaper at another.
 #[test]
 fn a_fleet_whose_evidence_ends_while_it_serves_is_in_no_pair() {
     let far = NaiveDate::from_ymd_opt(2030, 1, 1).expect("a day");
@@ -97,7 +97,7 @@ fn a_fleet_whose_evidence_ends_while_it_serves_is_in_no_pair() {
     }
 }
 
-/// Nothing but the seller of the run is near its end.
+/// Only the certification of the run's provider is near its end.
 #[test]
 fn a_run_whose_evidence_ends_before_the_weights_have_left_it_is_in_no_pair() {
     let far = NaiveDate::from_ymd_opt(2030, 1, 1).expect("a day");
@@ -123,8 +123,8 @@ fn a_run_whose_evidence_ends_before_the_weights_have_left_it_is_in_no_pair() {
     assert_eq!(trains_at(days_after(released, -1)), "dear");
 }
 
-/// More fleets than are kept are cheaper than the one whose evidence lasts, and only a dear run is done
-/// early enough for them.
+/// More fleets than the search keeps are cheaper than the one with lasting evidence, and only an expensive
+/// run is done early enough for them.
 #[test]
 fn fleets_that_only_a_fast_run_can_use_do_not_crowd_out_those_of_a_cheap_one() {
     let far = NaiveDate::from_ymd_opt(2030, 1, 1).expect("a day");

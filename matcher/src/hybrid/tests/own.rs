@@ -85,7 +85,7 @@ fn metered(lines: &[CandidateLine], from: DateTime<Utc>, seconds: i128) -> i128 
     lines.iter().map(of_line).sum()
 }
 
-/// A bill added up once more from the lines, hours and dates that are told. Units: 1e-8 US dollars.
+/// A bill added up again from the lines, hours and dates of the answer. Units: 1e-8 US dollars.
 fn added(run: &Candidate, fleet: &Candidate, bill: &HybridBill) -> i128 {
     let hours = run.facts.run_hours.expect("hours");
     let all = (hours * f64::from(run.gpus()) * 3_600.0).ceil() as i128;
@@ -137,7 +137,7 @@ fn check_pairs(plan: &Plan) {
 // S17
 #[test]
 fn what_is_paid_for_goes_to_the_half_that_saves_more_with_it_and_never_to_both() {
-    // Both halves can stand on them, and no other offer trains.
+    // Both halves can use them, and no other offer trains.
     let nodes = [committed(1, "aws", Some("fabric"), 8)];
     let short = demand(json!({}), json!({"window": {"duration_hours": 1}}));
     let plan = plan_with(&supply(), &short, &nodes);
@@ -158,7 +158,7 @@ fn what_is_paid_for_goes_to_the_half_that_saves_more_with_it_and_never_to_both()
     assert_eq!((taken(run).len(), taken(fleet).len()), (1, 1));
     let without = plan_with(&supply(), &long, &[]);
     assert!(hybrid(&plan).pairs[0].bill.total_usd < hybrid(&without).pairs[0].bill.total_usd);
-    // What it is compared with stays at what all would pay.
+    // The baselines stay at public prices.
     let ways = |plan: &Plan| {
         let all = hybrid(plan).baselines.iter();
         all.map(|one| one.way.clone()).collect::<Vec<_>>()
@@ -166,7 +166,7 @@ fn what_is_paid_for_goes_to_the_half_that_saves_more_with_it_and_never_to_both()
     assert_eq!(ways(&plan), ways(&without));
 }
 
-/// The fleet starts when the run is done: what ends before that is worth nothing to it.
+/// The fleet starts when the run is done: a commitment that ends before that is worth nothing to it.
 #[test]
 fn a_contract_that_ends_before_the_fleet_stands_pays_for_none_of_it() {
     let mut ends = committed(1, "lambda", Some("elsewhere"), 100);
@@ -227,7 +227,7 @@ proptest! {
                 given.map(|(_, one)| one.clone()).collect()
             };
             let (runs, fleets) = (half(Half::Train, given(true)), half(Half::Serve, given(false)));
-            let reckoning = Reckoning::new(&wanted, &market, now(), &runs).expect("a reckoning");
+            let reckoning = Reckoning::new(&wanted, &market, now(), &runs).expect("a calculation");
             for run in &runs {
                 for fleet in &fleets {
                     let bill = reckoning.bill(run, fleet, None).expect("a bill");

@@ -1,4 +1,4 @@
-//! The time of one decoding step and of one token of a prompt, on one copy of a model.
+//! The time of one decoding step and of one token of a prompt, on one replica of a model.
 
 use market::math::{log2, pow};
 
@@ -12,8 +12,8 @@ const PROMPT_ATTENTION_SHARE: f64 = 0.4;
 /// What attention over a prompt costs more where keys are latent.
 const LATENT_PROMPT_FACTOR: f64 = 1.2;
 
-/// Numbers that one head multiplies with for each latent position: 512 of the latent twice, and
-/// 64 that carry the position. Source: DeepSeek-V2 (2024).
+/// Multiplications of one head for each latent position: 512 of the latent, twice, and 64 that encode the
+/// position. Source: DeepSeek-V2 (2024).
 const LATENT_POSITION_WIDTH: f64 = 1_088.0;
 
 /// Tokens of a prompt that llama.cpp reads at once. Source: its default `n_ubatch`.
@@ -25,24 +25,24 @@ const LLAMA_CPP_PEAK: f64 = 2e14;
 /// What of the shorter of reading and multiplying does not hide behind the longer.
 const UNHIDDEN: f64 = 0.3;
 
-/// How long prompts of one length take on one copy. Units: seconds.
+/// How long prompts of one length take on one replica. Units: seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PromptTimes {
     /// Each of many: the stages of a pipeline read different ones at the same time.
     pub each: f64,
-    /// One by itself, which passes all stages in turn.
+    /// One prompt by itself, which passes all stages one after the other.
     pub alone: f64,
 }
 
 impl PromptTimes {
-    /// The time in which so many prompts that come in together are read, one or more.
+    /// The time to read so many prompts (one or more) that arrive together.
     #[must_use]
     pub fn together(self, prompts: f64) -> f64 {
         (prompts * self.each).max(self.alone)
     }
 }
 
-/// The rates of one copy.
+/// The rates of one replica.
 #[derive(Debug)]
 pub struct Rates<'a> {
     setup: &'a Setup<'a>,
@@ -53,14 +53,14 @@ pub struct Rates<'a> {
     matmul_flops: f64,
     /// Of all-reduces. Units: bytes per second.
     link: f64,
-    /// Whether a switch that adds up what passes it joins them.
+    /// Whether a switch that adds up its traffic connects them.
     switched: bool,
     /// Of an all-reduce for each doubling of its members. Units: seconds.
     link_latency: f64,
 }
 
 impl<'a> Rates<'a> {
-    /// The rates of a copy.
+    /// The rates of a replica.
     #[must_use]
     pub fn new(constants: &'a InferenceConstants, setup: &'a Setup<'a>) -> Self {
         let (link, link_latency) = link(constants, setup);
@@ -148,7 +148,7 @@ impl<'a> Rates<'a> {
         }
     }
 
-    /// The time in which one stage reads one token of a prompt of so many. Units: seconds.
+    /// The time for one stage to read one token of a prompt of so many tokens. Units: seconds.
     fn stage_seconds_per_prompt_token(&self, prompt_tokens: f64) -> f64 {
         let (setup, model) = (self.setup, self.setup.model);
         let multiplied = model.params_active - model.embedding_params;
@@ -237,8 +237,8 @@ impl<'a> Rates<'a> {
             * split
     }
 
-    /// Half of what a layer's GPUs send each other for one token: an all-reduce of its activations,
-    /// or its way to its experts. None on one GPU.
+    /// Half of the traffic between a layer's GPUs for one token: an all-reduce of its activations, or the
+    /// transfer to its experts. Zero on one GPU.
     fn reduce_seconds_per_token(&self) -> f64 {
         let members = self.setup.tensor;
         let model = self.setup.model;
@@ -251,7 +251,7 @@ impl<'a> Rates<'a> {
         };
         let apart = self.attention_per_gpu();
         let to_experts = model.experts.map_or(0.0, |experts| {
-            // Where a token goes to more experts than there are GPUs, all are sent all tokens.
+            // If a token goes to more experts than there are GPUs, every GPU receives every token.
             let sent = (f64::from(experts.per_token) / members).min(1.0);
             sent * experts.layers / f64::from(model.layers)
         });

@@ -1,10 +1,10 @@
-//! How long requests really wait: an event simulation of continuous batching on one copy.
+//! Tail latencies: an event simulation of continuous batching on one replica.
 //!
-//! The closed form knows means. Here requests arrive one by one, queue for a place in the batch,
-//! have their prompt read, and get a token with every step of the batch until their answer is
-//! written. Between two steps the engine admits what it can. A prompt holds the others up for as
-//! long as one stage of a pipeline reads it, and its own request until it has passed all stages.
-//! Arrivals are drawn from a seeded generator, so the same load gives the same tails.
+//! The closed form gives only means. Here requests arrive one by one and queue for a slot in the batch. The
+//! engine reads their prompt, and each step of the batch writes one token of every answer. Between two steps
+//! the engine admits as many requests as it can. A prompt delays the others for as long as one stage of a
+//! pipeline reads it, and its own request until it has passed all stages. Arrivals come from a seeded
+//! generator, so the same load gives the same latencies.
 
 use std::collections::VecDeque;
 
@@ -19,19 +19,19 @@ const PROMPT_TOKENS_A_STEP: f64 = 8_192.0;
 /// it seldom is later.
 const REQUESTS: usize = 4_000;
 
-/// Steps that are simulated at most: a copy that is nearly idle has the same tails after few.
+/// The most steps to simulate: a replica that is nearly idle has the same tail latencies after few steps.
 const STEPS: u64 = 100_000;
 
 /// How requests come in.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// By chance, so many per second on average (a Poisson process).
+    /// Random arrivals, so many per second on average (a Poisson process).
     PerSecond(f64),
-    /// A new one whenever one is answered, so that so many are in flight.
+    /// A new request whenever one is answered, so that this many are always in flight.
     InFlight(u32),
 }
 
-/// What one copy is asked for.
+/// The load of one replica.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CopyLoad {
     /// How requests come in.
@@ -44,7 +44,7 @@ pub struct CopyLoad {
     pub most_together: u32,
 }
 
-/// The times of a copy's steps. Units: seconds.
+/// The times of a replica's steps. Units: seconds.
 pub trait StepTimes {
     /// To read one prompt.
     fn prompt(&self) -> PromptTimes;
@@ -52,7 +52,7 @@ pub trait StepTimes {
     fn step_seconds(&self, batch: f64, context: f64) -> f64;
 }
 
-/// What the requests of a simulation waited.
+/// The latencies of the requests of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tails {
     /// To the first token, queueing included; sorted. Units: seconds.
@@ -62,7 +62,7 @@ pub struct Tails {
 }
 
 impl Tails {
-    /// Of what requests waited, in the order in which they were answered; `None` of none.
+    /// From latencies in the order in which requests were answered; `None` for no requests.
     fn of(mut first_token: Vec<f64>, mut per_token: Vec<f64>) -> Option<Self> {
         for times in [&mut first_token, &mut per_token] {
             times.drain(..times.len() / 10);
@@ -74,14 +74,14 @@ impl Tails {
         })
     }
 
-    /// The time to the first token that so many percent of the requests have at most.
+    /// The time to the first token at this percentile of the requests.
     /// Units: seconds.
     #[must_use]
     pub fn first_token_seconds(&self, percentile: f64) -> f64 {
         at(&self.first_token, percentile)
     }
 
-    /// The mean time per further token that so many percent of the requests have at most.
+    /// The mean time per further token at this percentile of the requests.
     /// Units: seconds; zero where answers have one token.
     #[must_use]
     pub fn per_token_seconds(&self, percentile: f64) -> f64 {
@@ -95,7 +95,7 @@ impl Tails {
     }
 }
 
-/// The value that so many percent are at most, of sorted ones.
+/// The value at this percentile of sorted values.
 fn at(sorted: &[f64], percentile: f64) -> f64 {
     let rank = (percentile / 100.0 * sorted.len() as f64).ceil() as usize;
     let last = sorted.len().saturating_sub(1);
@@ -115,13 +115,13 @@ struct Reading {
 struct Request {
     arrived: f64,
     first_token: f64,
-    /// The step at the end of which its answer is written.
+    /// The step after which its answer is complete.
     done_after: u64,
 }
 
-/// Simulates a copy under a load. The same load, times and seed give the same tails.
+/// Simulates a replica under a load. The same load, times and seed give the same tail latencies.
 ///
-/// `None` where answers are so long that none is written in the steps that are simulated.
+/// `None` where answers are so long that none is complete within the simulated steps.
 #[must_use]
 pub fn simulate(load: &CopyLoad, times: &impl StepTimes, seed: u64) -> Option<Tails> {
     let places = load.most_together.max(1) as usize;
@@ -152,7 +152,7 @@ pub fn simulate(load: &CopyLoad, times: &impl StepTimes, seed: u64) -> Option<Ta
         reading.extend(admitted.map(|arrived| Reading { arrived, read_at }));
         let read = reading.partition_point(|request| request.read_at <= now);
         if running.is_empty() && read == 0 {
-            // The first stage is free for whoever waits or comes until a prompt is read.
+            // Until a prompt is read, the first stage is free for the next request.
             let full = waiting.is_empty() || reading.len() == places;
             if let (true, Some(first)) = (full, reading.front()) {
                 now = now.max(first.read_at.min(source.next_arrival()));
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Every step and every prompt takes as long, whatever is in it.
+    /// Every step takes the same time, and so does every prompt.
     struct Constant {
         step: f64,
         prompt: PromptTimes,
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn one_answer_at_a_time_waits_as_the_queue_m_d_1_does() {
         for utilisation in [0.3, 0.5, 0.7] {
-            // Ten seeds, so that chance is small against what is tested.
+            // Ten seeds, so that random error is small against the tested difference.
             let runs: Vec<_> = (0..10)
                 .map(|seed| tails(&one_at_a_time(utilisation), 1.0, seed))
                 .collect();
@@ -376,12 +376,12 @@ mod tests {
             output_tokens: 10,
             most_together: 64,
         };
-        // One at a time: four stages in turn, then ten steps.
+        // One at a time: four stages, one after the other, then ten steps.
         let calm = simulate(&load(1e-3), &times, 1).expect("answers");
         assert!((calm.first_token_seconds(50.0) - 0.42).abs() < 1e-9);
         assert!((calm.per_token_seconds(50.0) - 0.02).abs() < 1e-9);
-        // Stages read different prompts: five a second, where one after the other two and a half
-        // would be all. Nobody waits for less than his own prompt.
+        // Stages read different prompts: five a second, where one after the other would give two and a half.
+        // No request waits for less than its own prompt.
         let busy = simulate(&load(5.0), &times, 1).expect("answers");
         assert!(busy.first_token[0] >= 0.42 - 1e-9);
         assert!(busy.first_token_seconds(95.0) < 2.0);

@@ -120,7 +120,7 @@ fn memory_bandwidth_decides_small_batches_and_matrix_rates_prompts() {
     assert!((h200.1 / h100.1 - 1.0).abs() < 0.05);
 }
 
-// S10: 2 x layers x heads x width x bytes x tokens, and what windows and latents leave of it.
+// S10: 2 x layers x heads x width x bytes x tokens, and less with windows and latents.
 #[test]
 fn the_cache_of_known_models_is_what_their_configurations_say() {
     let per_token = |name| setup(&model(name), "H100-SXM", 1.0).cache_bytes(1.0);
@@ -151,7 +151,7 @@ fn gpus_that_share_fewer_heads_of_keys_keep_copies_of_them() {
         };
         setup.cache_copies(constants())
     };
-    // Four heads of keys.
+    // Four KV heads.
     for (tensor, kept) in [(1.0, 1.0), (4.0, 1.0), (8.0, 2.0)] {
         assert_eq!(copies(&qwen, Engine::VllmAmd, tensor), kept);
         // Here each GPU attends to sequences of its own.

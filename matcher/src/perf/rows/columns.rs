@@ -1,4 +1,4 @@
-//! The columns that tables of measurements are read by, for people who write one.
+//! The columns of a table of measurements, for people who write one.
 
 use super::{Table, inference, training};
 
@@ -9,7 +9,7 @@ pub struct Column {
     pub name: &'static str,
     /// Whether every row must fill it.
     pub needed: bool,
-    /// What it says, with its unit, and what a blank means.
+    /// Its meaning, its unit, and the meaning of a blank.
     pub meaning: &'static str,
     /// The words that it knows, where it knows only some.
     pub words: Option<&'static str>,
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads nothing, and notes what a struct would have read.
+    /// Reads nothing, and records the fields that a struct would have read.
     struct FieldNames<'a>(&'a mut Vec<&'static str>);
 
     impl<'de> Deserializer<'de> for FieldNames<'_> {

@@ -54,7 +54,7 @@ enum Metric {
     SingleStreamDecode,
     PrefillThroughput,
     FirstToken,
-    /// A submission to MLPerf, whose layout is not recorded: the best one is taken.
+    /// A submission to MLPerf, whose layout is not recorded: the prediction uses the best layout.
     MlperfOffline,
     /// The same with Poisson arrivals.
     MlperfServer,
@@ -187,7 +187,7 @@ impl Test {
             }
             Metric::PrefillThroughput => self.input_tokens / prompt.each,
             Metric::FirstToken => {
-                // The last of those that come in together waits for all.
+                // The last of the prompts that arrive together waits for all.
                 let prompts = prompt.together(self.concurrency.unwrap_or(1.0));
                 prompts.max(alone(self.input_tokens)) * 1e3
             }
@@ -196,8 +196,8 @@ impl Test {
         })
     }
 
-    /// Throughput of the whole machine in its best layout: copies of a power of two of GPUs, and
-    /// where none fits, one pipeline over all.
+    /// Throughput of the whole machine in its best layout: replicas on a power of two of GPUs, or one
+    /// pipeline over all GPUs where none fits.
     fn best_layout(&self, constants: &InferenceConstants) -> Result<f64, CannotServe> {
         let limits = Limits {
             per_token_seconds: self.per_token_seconds,

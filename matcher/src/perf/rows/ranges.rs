@@ -16,7 +16,7 @@ pub(super) const GPUS: RangeInclusive<f64> = 1.0..=1e6;
 
 /// A number of a column, which must lie within these bounds.
 ///
-/// Errors: [`RowError::OutOfRange`]; what is no number lies in no range.
+/// Errors: [`RowError::OutOfRange`], also for a value that is not a number.
 pub(super) fn within(
     column: &'static str,
     value: f64,
@@ -32,7 +32,7 @@ pub(super) fn within(
     })
 }
 
-/// The same of what is counted.
+/// The same for a whole number.
 ///
 /// Errors: [`RowError::OutOfRange`].
 pub(super) fn whole(
@@ -61,7 +61,7 @@ pub(super) fn whole_or_one(
     cell.map_or(Ok(1.0), |value| whole(column, value, range))
 }
 
-/// Whether a model can be shared out so: each GPU has whole heads, and each stage a layer.
+/// Whether a model can be split in this way: each GPU has whole heads, and each stage a layer.
 ///
 /// Errors: [`RowError::Layout`].
 pub(super) fn check_split(

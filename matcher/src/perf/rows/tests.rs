@@ -25,7 +25,7 @@ fn check(what: &str, found: &RowPrediction, golden: f64) {
     );
 }
 
-/// Where the measured tables stand on machines that have them.
+/// The path of the measured tables on machines that have them.
 fn measured() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/perf")
 }
@@ -291,8 +291,8 @@ fn a_test_that_nobody_can_do_says_which_column_is_wrong() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever stands in the cells, a row has a figure with bounds around it, or says why not; none ends
-    /// the others.
+    /// With any text in the cells, a row has a figure with bounds around it, or an error; no row stops the
+    /// others.
     #[test]
     fn every_row_has_a_figure_or_a_reason(cells in prop::collection::vec((0_usize..23, odd_cell()), 0..6)) {
         let usual = [
@@ -340,7 +340,7 @@ fn what_is_not_finite_and_positive_is_no_figure() {
         f64::NEG_INFINITY,
     ] {
         let refused = interval(value, 0.5).expect_err("no figure").to_string();
-        assert!(refused.contains("which is no figure"), "{refused}");
+        assert!(refused.contains("which is not a valid figure"), "{refused}");
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// How the model is shared out over so many GPUs.
+    /// The layout of the model over so many GPUs.
     fn layout(&self, model: &ModelFigures, gpus: f64) -> Result<Layout, RowError> {
         let layout = Layout {
             tensor: whole_or_one("tp", self.tp, GPUS)?,
@@ -163,7 +163,7 @@ impl Run {
             product: self.product,
             recompute: self.recompute,
             flop_per_param: self.flop_per_param,
-            // The reference counts no gathers of what is frozen.
+            // The reference counts no gathers of frozen weights.
             frozen_weight_bytes: 0.0,
             stack: self.stack,
             release: self.release,
@@ -202,8 +202,8 @@ fn stack(word: &str) -> Result<Stack, RowError> {
     }
 }
 
-/// The age of the software, from words such as `26.04 NeMo Container`; what says nothing of it is
-/// taken to be of today.
+/// The age of the software, from words such as `26.04 NeMo Container`; without a version the software counts
+/// as current.
 fn release(version: &str) -> Release {
     let words: Vec<&str> = version.split_whitespace().collect();
     let number = words

@@ -1,9 +1,9 @@
-//! On how many nodes a run costs least.
+//! The numbers of nodes on which a run costs least.
 //!
-//! Every number is tried, but not every layout on it. With a batch that is cut without a rest no
-//! layout takes fewer GPU-seconds on more nodes: its products stay, what it waits for, the share of
-//! the time that failures take and the fixed part of a step times its GPUs grow. So a layout whose
-//! GPU-seconds without a rest are above the least that was found is above it on all further nodes.
+//! The search tries every number, but not every layout on it. With a batch that divides without a remainder
+//! no layout takes fewer GPU-seconds on more nodes. Its matrix products stay the same. Its waiting time, the
+//! time lost to failures and the fixed part of a step times its GPUs all grow. So a layout whose GPU-seconds
+//! without a remainder are above the least found so far stays above it on all further nodes.
 
 use super::layouts::{Way, ways};
 use super::{Run, RunNodes, RunWork};
@@ -21,7 +21,7 @@ pub struct Counts {
     pub at_most: u32,
     /// In how many hours the run must be done.
     pub within_hours: f64,
-    /// By what all predicted rates are multiplied.
+    /// The factor on all predicted rates.
     pub speed: f64,
 }
 
@@ -32,17 +32,16 @@ struct Open {
     way: Way,
     /// The fewest nodes on which it fits.
     from: u32,
-    /// No fewer GPU-seconds than these are taken from the number of nodes on at which they were
-    /// reckoned.
+    /// A lower bound on GPU-seconds, valid from the number of nodes for which it was computed.
     least: f64,
-    /// From how many nodes on it is reckoned anew.
+    /// The number of nodes from which it is computed again.
     again_at: u32,
 }
 
 impl RunWork {
-    /// The runs in time, on ever more nodes, that each take fewer GPU-seconds than on all fewer
-    /// nodes. Whoever may take so many nodes at most takes the last of them that needs no more: all
-    /// GPUs of an offer cost the same, so it costs least, and of equals it has the fewest nodes.
+    /// The runs that finish in time, by increasing number of nodes, each with fewer GPU-seconds than on all
+    /// fewer nodes. An offer with a limit on nodes uses the last run within its limit: all GPUs of an offer
+    /// cost the same, so it costs least, and of equals it has the fewest nodes.
     #[must_use]
     pub fn ever_cheaper(
         &self,
@@ -158,7 +157,7 @@ impl RunWork {
         Some(most)
     }
 
-    /// GPU-seconds of the run with a batch that is cut without a rest.
+    /// GPU-seconds of the run with a batch that divides without a remainder.
     fn least_gpu_seconds(
         &self,
         constants: &Constants,
@@ -184,7 +183,7 @@ mod tests {
     use crate::perf::run::tests::{nodes, work};
 
     proptest! {
-        // S32: what the search for the cheapest number of nodes leaves out on the strength of it.
+        // S32: the assumption behind everything that the search for the cheapest number of nodes skips.
         #[test]
         fn no_layout_trains_more_in_a_gpu_second_on_more_nodes(
             name in prop::sample::select(vec!["Llama 3 8B", "Llama 3 70B", "Mixtral 8x7B", "Qwen2.5 7B"]),

@@ -55,7 +55,7 @@ pub(super) fn ways<'a>(
     })
 }
 
-/// One way to lay a run out, on whatever number of GPUs.
+/// One way to lay a run out, on any number of GPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     split: Split,
@@ -64,7 +64,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The layout on so many GPUs; `None` where they cannot be shared so.
+    /// The layout on so many GPUs; `None` where they cannot be split in this way.
     pub(super) fn on(self, work: &RunWork, nodes: &RunNodes, gpus: u32) -> Option<Choice> {
         let shared = gpus.is_multiple_of(self.copy_gpus()) && !self.is_past(work, gpus);
         shared.then(|| {
@@ -73,13 +73,13 @@ impl Way {
         })
     }
 
-    /// The same with a batch that is cut without a rest, into whatever part of a micro batch: no
-    /// whole number of micro batches takes less time or less memory.
+    /// The same with a batch that divides without a remainder, into any part of a micro batch: no whole
+    /// number of micro batches takes less time or less memory.
     pub(super) fn without_rest(self, work: &RunWork, nodes: &RunNodes, gpus: u32) -> Choice {
         self.cut(work, nodes, gpus, self.micro_batches(work, gpus))
     }
 
-    /// Memory of each of so many GPUs, which more of them never make more. Units: bytes.
+    /// Memory of each of so many GPUs. More GPUs never increase it. Units: bytes.
     pub(super) fn bytes_per_gpu(self, work: &RunWork, nodes: &RunNodes, gpus: u32) -> f64 {
         let micro_batches = self.micro_batches(work, gpus).ceil();
         self.cut(work, nodes, gpus, micro_batches).bytes_per_gpu

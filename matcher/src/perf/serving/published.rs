@@ -1,6 +1,6 @@
-//! Simulated tails against published ones: what a machine carries while 99 % of the requests meet
-//! the limits of MLPerf's server scenario. Reads the table of measurements where it stands beside
-//! this project; `cargo test -p matcher --lib published -- --nocapture` prints every row.
+//! Simulated tail latencies against published ones: the load of a machine while 99 % of the requests meet the
+//! limits of MLPerf's server scenario. Reads the table of measurements if it is present beside this project;
+//! `cargo test -p matcher --lib published -- --nocapture` prints every row.
 
 use std::path::Path;
 

@@ -103,7 +103,7 @@ fn a_copy_whose_needs_are_said_to_be_met_serves_and_no_other() {
     for (name, gpu, gpus, step_tokens) in [
         ("Llama 3 70B", "H100-SXM", 1, 500.0),
         ("Llama 3 70B", "L40S", 4, 5_000.0),
-        // Each of its four heads of keys is kept twice.
+        // Each of its four KV heads is kept twice.
         ("Qwen3 235B-A22B", "MI300X", 8, 50_000.0),
     ] {
         let mut narrow = work(name, Precision::Fp8);
@@ -161,9 +161,9 @@ fn a_copy_shares_its_matrices_within_the_fast_link_alone() {
     let wide = work("Llama 3 70B", Precision::Fp8);
     let tensor = |gpu, gpus| replica(&wide, gpu, gpus).map(|replica| replica.tensor);
     assert_eq!(tensor("H100-SXM", 8), Ok(8));
-    // Its link joins four: eight are two stages at least.
+    // Its link connects four: eight need at least two stages.
     assert!(tensor("V100-SXM2-32", 8).expect("it fits") <= 4);
-    // 14 heads are shared evenly by two and by no more.
+    // 14 heads can be split evenly over two and no more.
     let odd = work("Qwen2.5 0.5B", Precision::Bf16);
     assert_eq!(replica(&odd, "H100-SXM", 4), Err(CannotServe::TooLarge));
     assert!(replica(&odd, "H100-SXM", 2).is_ok());
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// The ways to lay a copy out on so many GPUs: those that share a matrix, and the stages.
+/// The ways to lay a replica out on so many GPUs: those that share a matrix, and the stages.
 fn ways(model: &ModelFigures, gpu: &str, gpus: u32) -> Vec<(f64, f64)> {
     let work = ServingWork {
         model: model.clone(),

@@ -7,7 +7,7 @@ fn model(name: &str) -> ModelFigures {
     ModelFigures::of(&Model::Named(name.into())).expect("a known model")
 }
 
-/// Tokens per second and GPU, and the share of the step that waits for other copies: Llama 3 70B
+/// Tokens per second and GPU, and the share of the step that waits for other replicas: Llama 3 70B
 /// in 16 bits on 256 H100, one sequence of 8,192 tokens a micro batch.
 fn on_fabric(net_gb_s: f64, micro_batch: f64) -> (f64, f64) {
     let model = model("Llama 3 70B");
@@ -167,7 +167,7 @@ fn rings_within_a_node_of_bridged_cards_are_no_faster_than_pci_express() {
         step_time(product, &cluster, &job(&model, 1.0), &layout).seconds
     };
     let sharded = alone(Strategy::FullShard);
-    // A bridge joins four: all of a node of four, half of one of eight.
+    // A bridge connects four: all of a node of four, half of one of eight.
     assert!(seconds(bridged, 4.0, sharded) < 0.9 * seconds(&without, 4.0, sharded));
     assert_eq!(
         seconds(bridged, 8.0, sharded),
@@ -178,6 +178,6 @@ fn rings_within_a_node_of_bridged_cards_are_no_faster_than_pci_express() {
         seconds(bridged, 8.0, tensor(8.0)),
         seconds(&without, 8.0, tensor(8.0))
     );
-    // Those that share a matrix stay on one bridge, and their copies cross.
+    // Those that share a matrix stay on one bridge, and their replicas cross.
     assert!(seconds(bridged, 8.0, tensor(4.0)) < seconds(&without, 8.0, tensor(4.0)));
 }

@@ -32,7 +32,7 @@ impl<'a> Rates<'a> {
         }
     }
 
-    /// What is left of a rate in a ring through so many neighbouring GPUs.
+    /// The rate that remains in a ring over so many neighbouring GPUs.
     fn through(&self, gpus: f64, rate: f64) -> f64 {
         if self.chip.passes_pcie(gpus) {
             rate.min(PCIE_BYTES_PER_SECOND)
@@ -145,7 +145,7 @@ pub(super) fn between_copies(
             rings.slower(6.0) + 2.0 * stage_layers * hop * copies
         }
         Strategy::Adapters => 0.0,
-        // Gather forward, gather backward; what is frozen has no gradients.
+        // Gather forward, gather backward; frozen weights have no gradients.
         Strategy::FrozenInNode => batches * rings.within(2.0 * job.frozen_weight_bytes),
         Strategy::FrozenShard => {
             let gathered = rings.slower(2.0 * job.frozen_weight_bytes);
@@ -154,7 +154,7 @@ pub(super) fn between_copies(
     }
 }
 
-/// The rings that join the copies of a model, within nodes and between them.
+/// The rings that connect the replicas of a model, within nodes and between them.
 struct Rings {
     nodes: f64,
     /// Seconds for one byte of each parameter.
@@ -214,8 +214,8 @@ impl Rings {
     }
 }
 
-/// Parameters of a stage that a node exchanges with others, and that one GPU does. Experts that
-/// are spread over GPUs are exchanged with their own copies alone.
+/// Parameters of a stage that a node exchanges with others, and those that one GPU exchanges. Experts that
+/// are spread over GPUs are exchanged with their own replicas alone.
 fn held_params(cluster: &Cluster<'_>, job: &Job<'_>, layout: &Layout) -> (f64, f64) {
     let total = job.model.params_total;
     let experts = match job.model.experts {

@@ -76,7 +76,7 @@ fn a_measured_step_rescales_the_run_everywhere_and_narrows_it_where_it_was_taken
     assert!(within(&after, "a100") >= within(&before, "a100"));
     let said = of(&after, "h100").reasons.join("\n");
     assert!(said.contains("multiplies all rates by 0.800"), "{said}");
-    assert!(said.contains("the very same GPUs"), "{said}");
+    assert!(said.contains("the same GPUs and as many"), "{said}");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_slower_copy_needs_more_nodes_and_still_meets_its_limits() {
             "gpu": "L40S", "gpus": 1, "concurrency": 8, "tokens_per_second": measured,
         }})
     };
-    // What is predicted there is told by the refusal of what cannot be.
+    // The refusal of an impossible rate contains the predicted one.
     let options = SearchOptions::default();
     let absurd = chat(copy(1e6));
     let refused = search(&snapshot(offers()), &absurd, &Held::new(), now(), &options);

@@ -1,4 +1,4 @@
-//! What a search looks at, in counts: they say more than times, and do not swing.
+//! The work of a search, in counts: they show more than times, and do not vary.
 
 use super::scan::query;
 use super::*;
@@ -101,7 +101,7 @@ fn prices_of_all_ages_cost_a_search_no_more_in_a_large_market() {
     let demand = demand("gpus", json!({"gpu": "H100-SXM", "count": 8}));
     for count in [400, 4_000, 40_000] {
         let found = scored(&market_of_all_ages(count), &demand);
-        // Ten are better than what follows in each of five groups, and one more is looked at.
+        // Ten are better than the following offers in each of five groups, and the search looks at one more.
         assert!((10..=110).contains(&found), "{found} of {count}");
     }
 }

@@ -1,4 +1,4 @@
-//! The examples of `docs/demands/` are read as they stand and planned on a small market.
+//! Reads the examples of `docs/demands/` unchanged and plans them on a small market.
 
 use std::fs;
 use std::path::Path;
@@ -146,7 +146,7 @@ fn the_8b_is_fine_tuned_on_one_node() {
 fn the_70b_on_256_gpus_trains_over_infiniband_many_times_as_fast_as_over_ethernet() {
     let plan = planned("llama-70b-256-gpus.json");
     let (fast, slow) = (of(&plan, "fabric"), of(&plan, "plain"));
-    assert!(fast.rank < slow.rank, "though its hour is dearer");
+    assert!(fast.rank < slow.rank, "though its hour costs more");
     let rate = |run: &Candidate| run.facts.tokens_per_second.expect("a rate");
     assert!(rate(fast) > 4.0 * rate(slow));
     assert!(fast.facts.exposed_communication < Some(0.05));

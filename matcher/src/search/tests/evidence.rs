@@ -1,4 +1,4 @@
-//! Evidence of certifications where nothing but the work itself says how long it is wanted.
+//! Evidence of certifications where only the work itself determines its duration.
 
 use chrono::{NaiveDate, TimeDelta};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::samples::{metal, offer, provider};
 use crate::snapshot::ProviderView;
 
-/// A plan of what one provider sells that is certified through this day.
+/// A plan on the offers of one provider that is certified through this day.
 fn certified(last: NaiveDate, offers: Vec<Offer>, demand: &Demand) -> Plan {
     let facts = json!({
         "certifications": [{"name": "c5", "evidence": "doc 7", "valid_until": last}],
@@ -135,7 +135,7 @@ fn a_pile_that_no_number_of_nodes_does_while_the_evidence_lasts_is_refused_for_t
     assert_eq!(refused.rejected.by_reason, counted);
     let why = &refused.refused[0].why;
     assert!(
-        why.starts_with("On 10000 nodes the pile takes about ") && why.contains("certified lasts"),
+        why.starts_with("On 10000 nodes the batch takes about ") && why.contains("is valid for"),
         "{why}"
     );
     // What lasts longer than anything is sold for limits nothing.

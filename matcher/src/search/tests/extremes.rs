@@ -7,7 +7,7 @@ use proptest::sample::select;
 use super::*;
 use crate::samples::{offer, provider};
 
-/// Four sellers, some with a count of what they have.
+/// Four providers, some with a count of their nodes.
 fn supply() -> Vec<Offer> {
     let of = |seller: &str, offer: Offer| Offer {
         offer_id: OfferId::of_identity(&[seller, &offer.sku]),
@@ -64,7 +64,7 @@ fn the_largest_load_that_nobody_may_carry_is_nothing_and_takes_nothing() {
     }
 }
 
-/// A model by name, or one at the bounds of what a shape may be.
+/// A model by name, or one at the bounds of a shape.
 fn model() -> impl Strategy<Value = Value> {
     let shape = (
         select(vec![0.001, 8.0, 100_000.0]),

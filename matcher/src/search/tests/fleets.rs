@@ -1,4 +1,4 @@
-//! Fleets of several offers, and what of the network they are told.
+//! Fleets of several offers, and the network that they account for.
 
 use market::offer::Availability;
 use market::place::{Country, Place};
@@ -190,7 +190,7 @@ fn a_fleet_that_survives_above_the_ceiling_is_refused_at_what_it_costs() {
         ),
         "It costs 2.99 USD per GPU-hour; the ceiling is 2.00 USD per GPU-hour"
     );
-    // Where one seller's part alone is above the ceiling, it is the whole all the same.
+    // If one provider's part alone is above the ceiling, the reason still names the whole fleet.
     let cost = within(600, json!({})).candidates[0].cost_per_hour;
     assert!(cost > usd("47.84"), "{cost}");
     let told = why(600, json!({"usd_per_hour": "30.00"}));
@@ -310,7 +310,7 @@ fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
         spot,
     ];
     let plan = find(market.clone(), &pile(json!({})));
-    // The cheapest hour is the slow one's; the cheapest pile is not.
+    // The cheapest hour is the slow one's; the cheapest batch is not.
     assert_eq!(skus(&plan), ["spot", "firm", "slow"]);
     let (first, last) = (&plan.candidates[0], &plan.candidates[2]);
     assert_eq!((first.nodes(), last.nodes()), (1, 1));
@@ -327,7 +327,7 @@ fn a_pile_of_requests_is_answered_where_it_costs_least_and_spot_will_do() {
     assert!((2..=3).contains(&hurried.nodes()), "{}", hurried.nodes());
     let ratio = hurried.facts.run_cost_usd.expect("a cost").units() as f64 / expected;
     assert!((ratio - 1.0).abs() < 1e-6);
-    // Requests that are answered as they come are not put on spot, and answering the same pile as
+    // Requests that are answered as they come are not put on spot, and answering the same batch as
     // it comes costs no less.
     let rate = 200.0;
     let served = chat(json!({ "requests_per_second": rate, "output_tokens": 16 }));
@@ -370,7 +370,7 @@ fn other_precisions_are_priced_and_never_taken() {
     assert!(narrow.price_usd_hour < best);
     let saved = best.units() - narrow.price_usd_hour.units();
     assert_eq!(narrow.saves_usd_hour.units(), saved);
-    // What is taken is what was asked for.
+    // The plan uses the requested precision.
     let plain = find(vec![offer("x", "H100-SXM", 1, "2.99")], &demand);
     assert_eq!(plain.candidates, plan.candidates);
     assert!(plain.alternatives.is_empty());
@@ -392,7 +392,7 @@ fn only_what_saves_is_an_alternative_and_says_what_a_million_tokens_cost_before_
     let (wide, narrow) = (plan("bf16"), plan("fp8"));
     let [first, second] = [&wide, &narrow].map(|plan| &plan.candidates[0]);
     assert!(second.cost_per_hour < first.cost_per_hour);
-    // With 16 bits it would cost more, so nothing is said of them.
+    // With 16 bits it would cost more, so the plan does not list them.
     let mut weights = narrow.alternatives.iter().map(|other| other.weights);
     assert!(weights.all(|one| one != Precision::Bf16));
     for other in wide.alternatives.iter().chain(&narrow.alternatives) {

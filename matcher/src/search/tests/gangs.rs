@@ -1,4 +1,4 @@
-//! Which machines a run may stand on and prefers: what joins nodes, which kind they are, and how large.
+//! The machines that a run may use and prefers: their fabric, their kind, and their size.
 
 use market::fabric::Internode;
 use market::offer::{Availability, Tenancy};
@@ -48,7 +48,7 @@ fn bare_metal_is_taken_up_to_a_tenth_above_the_cheapest_and_no_further() {
     let within = first("21.99");
     assert_eq!(skus(&within), ["metal", "vm"]);
     let told = &within.candidates[0].reasons[0];
-    let why = "in which the better machine comes first; this one stands on bare metal, that one on \
+    let why = "in which the better machine comes first; this one runs on bare metal, that one on \
                virtual machines";
     assert!(told.contains(why), "{told}");
     assert_eq!(skus(&first("22.02")), ["vm", "metal"]);
@@ -89,11 +89,11 @@ fn a_slow_fabric_wins_just_where_its_price_makes_up_for_the_longer_run() {
     let hours = |at: usize| even.candidates[at].facts.run_hours.expect("hours");
     let longer = hours(1) / hours(0);
     assert!(longer > 1.5, "{longer}");
-    // By predicted cost alone it turns at the price that makes up for the longer run.
+    // By predicted cost alone the order changes at the price that makes up for the longer run.
     let break_even = 23.92 / longer;
     assert_eq!(skus(&on(break_even * 1.001, false)), ["ib", "eth"]);
     assert_eq!(skus(&on(break_even * 0.999, false)), ["eth", "ib"]);
-    // What is within a tenth goes to the better fabric: it turns a tenth below.
+    // Within a tenth the better fabric wins: the order changes a tenth below.
     assert_eq!(skus(&on(break_even / 1.099, true)), ["ib", "eth"]);
     assert_eq!(skus(&on(break_even / 1.101, true)), ["eth", "ib"]);
 }
@@ -159,7 +159,7 @@ fn small_cards_compete_on_cost_and_of_a_tie_whole_boards_come_first_for_full_tra
         let hours = |at: usize| first(method, 40.0).candidates[at].facts.run_hours;
         let even = 2.0 * hours(0).expect("hours") / hours(1).expect("hours");
         assert_eq!(skus(&first(method, even * 0.95)), ["whole", "small"]);
-        // Five per cent dearer is a tie, which only full training settles by the machine.
+        // Five per cent more is a tie, which only full training decides by the machine.
         let tie = if method == "full" { "whole" } else { "small" };
         assert_eq!(skus(&first(method, even * 1.05))[0], tie);
         assert_eq!(skus(&first(method, even * 1.15)), ["small", "whole"]);
@@ -178,7 +178,7 @@ fn a_training_node_is_warned_of_links_below_those_of_its_generation() {
         let reasons = &plan.candidates[0].reasons;
         let found = reasons
             .iter()
-            .find(|one| one.starts_with("Its GPUs are joined at"));
+            .find(|one| one.starts_with("Its GPUs are connected at"));
         found.cloned()
     };
     for gpu in ["H100-SXM", "A100-SXM-80", "MI300X", "B200-SXM"] {
@@ -194,7 +194,7 @@ fn a_training_node_is_warned_of_links_below_those_of_its_generation() {
         told.contains("at 50 GB/s, below the 600 GB/s of A100-SXM-80"),
         "{told}"
     );
-    // One GPU has none to talk to, and no board of this generation joins them.
+    // One GPU has no links, and no board of this generation connects them.
     assert_eq!((warning("H100-PCIe", 1), warning("L40S", 8)), (None, None));
 }
 

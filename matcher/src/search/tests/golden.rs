@@ -68,7 +68,7 @@ fn no_plan_writes_a_lone_request_faster_than_its_active_weights_can_be_read() {
             .expect("ms");
         let ms: f64 = told.parse().expect("a number");
         assert!(ms >= 1e3 / active - 0.1, "{model} on {gpu}: {ms}");
-        // And not much slower: a mixture reads no more than what is active.
+        // And not much slower: a mixture reads only its active parameters.
         let least = if whole < active { whole } else { active / 2.0 };
         assert!(ms < 1e3 / least, "{model} on {gpu}: {ms}");
     }

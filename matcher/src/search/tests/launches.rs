@@ -46,10 +46,10 @@ fn an_engine_is_given_the_memory_that_the_prediction_counts_on() {
     };
     let constants = &Constants::product().inference;
     let near = |a: f64, b: f64| (a - b).abs() <= 5.1e-4;
-    // Of what is free beside the weights.
+    // A share of the memory that is free beside the weights.
     let nvidia = flag(&contents(&launch("H100-SXM")), "free_gpu_memory_fraction:");
     assert!(near(nvidia, constants.cache_memory_share), "{nvidia}");
-    // Of all: 71 GB of weights, the cache, and what else is needed.
+    // A share of all memory: 71 GB of weights, the cache, and the overhead.
     let amd = flag(&launch("MI300X").command, "--gpu-memory-utilization");
     let chip = Chip::of_spec(Gpu::parse("MI300X").expect("a GPU").spec()).expect("a chip");
     let model = ModelFigures::of(&Model::Named("Llama 3 70B".into())).expect("a known model");
@@ -162,7 +162,7 @@ fn a_latent_mixture_on_vllm_keeps_each_sequence_on_one_gpu() {
     assert!(grouped.command.contains("--tensor-parallel-size"));
 }
 
-/// Stages of a pipeline take turns with the parts of a batch.
+/// Stages of a pipeline alternate between the parts of a batch.
 #[test]
 fn an_engine_in_stages_is_told_the_batch_of_one_stage() {
     let fields = json!({"requests_per_second": 1});

@@ -30,11 +30,11 @@ fn a_run_that_is_not_done_in_ten_years_is_refused_with_its_hours_whatever_it_may
         let why = &plan.refused[0].why;
         assert!(why.starts_with("On 1 node the run takes about "), "{why}");
         assert!(
-            why.ends_with("nothing is sold for more than 87600"),
+            why.ends_with("nothing is sold for more than 87600 hours"),
             "{why}"
         );
     }
-    // Of what is left open as many are taken as are done within them.
+    // Where the number is open, as many GPUs are used as finish within ten years.
     let open = json!({"model": "Llama 3 70B", "tokens": 50_000_000_000_000_u64});
     let plan = find(market(), &demand("train", open));
     let hours = plan.candidates[0].facts.run_hours.expect("hours");
@@ -60,11 +60,11 @@ fn a_pile_is_done_in_ten_years_or_refused() {
     assert_eq!(plan.rejected.by_reason, counted);
     let why = &plan.refused[0].why;
     assert!(
-        why.starts_with("On 10000 nodes the pile takes about "),
+        why.starts_with("On 10000 nodes the batch takes about "),
         "{why}"
     );
     assert!(
-        why.ends_with("nothing is sold for more than 87600"),
+        why.ends_with("nothing is sold for more than 87600 hours"),
         "{why}"
     );
 }

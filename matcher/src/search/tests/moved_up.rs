@@ -20,8 +20,8 @@ fn plan(market: &[Offer], first_token_ms: u32, simulated: usize) -> Plan {
     search(&market, &demand, &Held::new(), now(), &options).expect("a plan")
 }
 
-/// One node carries all at whatever share, costs some cents more than the fleet that misses the
-/// objective, and less than that one with more room.
+/// One node carries everything at any share. It costs some cents more than the fleet that misses the
+/// objective, and less than that fleet with more spare capacity.
 #[test]
 fn a_fleet_that_was_found_already_is_moved_up_and_not_shown_twice() {
     let near = || offer("near", "H100-SXM", 1, "1.99");

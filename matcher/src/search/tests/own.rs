@@ -1,4 +1,4 @@
-//! What a tenant has of its own: what is paid for goes first and no further than it lasts.
+//! A tenant's own capacity: nodes that are paid for come first, and only as long as their commitment lasts.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn scope(sku: &str) -> OwnScope {
     }
 }
 
-/// So many nodes, paid for at this price until so many hours from now.
+/// A commitment of so many nodes at this price for so many hours from now.
 pub fn paid(sku: &str, nodes: u32, price: &str, hours: i64) -> OpenCommitment {
     let id = format!("cmt_{nodes:016x}{hours:016x}");
     OpenCommitment {
@@ -101,7 +101,7 @@ fn what_is_paid_for_comes_before_what_is_cheaper_on_the_list() {
             best.reasons[0]
         );
     }
-    // Of what costs more than the list nobody has any good.
+    // A commitment that costs more than the list price has no use.
     let plan = find_with(market(), &h100(2), vec![paid("own", 2, "24.00", 100)]);
     assert!(plan.candidates.iter().all(|one| one.covered().is_empty()));
 }
@@ -275,9 +275,9 @@ fn an_agreed_price_replaces_the_list_price_where_it_holds() {
 }
 
 proptest! {
-    /// What is paid for changes neither which offers satisfy a demand nor what the others cost; each
-    /// candidate's cost follows from its lines; nothing is covered beyond what is left; and of the
-    /// offers that are shown none is out of the order that brute force gives.
+    /// Commitments change neither which offers satisfy a demand nor the cost of the others. Each candidate's
+    /// cost follows from its lines. No commitment covers more than is left of it. The shown offers are in the
+    /// order that brute force gives.
     #[test]
     fn what_is_paid_for_moves_offers_up_and_is_never_taken_twice(
         (snapshot, held) in any_market(),
@@ -334,7 +334,7 @@ proptest! {
                 prop_assert!(some <= open, "{some} of {open}");
                 prop_assert!(offer.sku == "x" && offer.provider.as_str() == "a" && offer.terms == Terms::OnDemand);
             }
-            // One unit per GPU is what rounding may leave.
+            // Rounding may leave one unit per GPU.
             prop_assert!(mean + 8.0 * f64::from(nodes) + 1.0 >= last, "{mean} after {last}");
             last = mean;
         }

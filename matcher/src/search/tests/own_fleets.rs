@@ -1,5 +1,5 @@
-//! What a tenant has paid for, in fleets of several offers: ceilings are held against the offers' own
-//! prices, and how long nodes are paid for follows from how many are taken.
+//! Commitments in fleets of several offers: ceilings apply to the offers' own prices, and the number of nodes
+//! that use a commitment determines how long it lasts.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ fn node_hours_are_shared_by_the_nodes_that_are_taken_and_not_by_those_in_stock()
         vec![few(offer("own", "L40S", 8, "24.00"), 16), other]
     };
     let nodes = 2;
-    // What two nodes carry, so that either seller's two will do alone.
+    // The load of two nodes, so that two nodes of either provider are enough.
     let load = 400 * nodes / nodes_needed();
     let all = |window: Value| {
         busy_chat(json!({"requests_per_second": load, "survive": "provider", "window": window}))
@@ -153,7 +153,7 @@ fn node_hours_are_shared_by_the_nodes_that_are_taken_and_not_by_those_in_stock()
     }
 }
 
-/// What a candidate costs an hour on the mean over so many hours, in dollars.
+/// The mean cost of a candidate per hour over so many hours, in dollars.
 fn mean_cost(candidate: &Candidate, hours: Option<u32>) -> f64 {
     let lines = candidate.lines.iter().map(|line| {
         let own = line.offer.price_per_node_hour.units() as f64 / 1e8;
@@ -172,9 +172,8 @@ fn mean_cost(candidate: &Candidate, hours: Option<u32>) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// What is shown can be held: it is under the ceiling at the offers' own prices, and says how
-    /// long it is paid for. It comes cheapest first. That something is paid for neither hides a
-    /// fleet nor makes one.
+    /// Every shown fleet can be held: it is under the ceiling at the offers' own prices, and says how long it
+    /// is paid for. The cheapest comes first. Commitments neither hide a fleet nor make one.
     #[test]
     fn fleets_with_commitments_can_be_held_as_they_are_shown(
         (snapshot, held) in any_market(),
@@ -249,7 +248,7 @@ fn any_small() -> impl Strategy<Value = Small> {
 }
 
 impl Small {
-    /// What so many nodes cost an hour on the mean, in dollars.
+    /// The mean cost of so many nodes per hour, in dollars.
     fn cost(&self, nodes: u32, hours: Option<i64>) -> f64 {
         let own = f64::from(self.price);
         let covered = nodes.min(self.paid_nodes);
@@ -321,7 +320,7 @@ proptest! {
         prop_assert_eq!(first.is_some(), best.is_some());
         let (Some(first), Some(best)) = (first, best) else { return Ok(()) };
         let cost = mean_cost(first, hours.map(|hours| hours as u32));
-        // A second of each node is what whole seconds may leave.
+        // Rounding to whole seconds may leave a second of each node.
         let near = 0.01;
         prop_assert!(cost >= best - near, "{cost} is below {best}");
         let told = &first.reasons[1];

@@ -63,7 +63,7 @@ fn chat(fields: Value) -> Demand {
     demand("serve_realtime", all)
 }
 
-/// Cases of what every kind of demand asks for.
+/// Cases that every kind of demand has.
 fn shared_cases() -> Vec<Case> {
     use ReasonCode as R;
     let any = one_h100(json!({}));
@@ -115,13 +115,13 @@ fn shared_cases() -> Vec<Case> {
         ),
         case(
             R::GpuMemory,
-            "Each H100-SXM has 80 GB; 81 GB at least are wanted",
+            "Each H100-SXM has 80 GB; the demand asks for at least 81 GB",
             one_h100(json!({"gpu_memory_gib": 81})),
             eight(),
         ),
         case(
             R::Host,
-            "Virtual CPUs of a node: 64; 65 at least are wanted",
+            "Virtual CPUs of a node: 64; the demand asks for at least 65",
             one_h100(json!({"vcpus": 65, "host_memory_gib": 512})),
             Offer {
                 vcpus: Some(64),
@@ -131,13 +131,13 @@ fn shared_cases() -> Vec<Case> {
         ),
         case(
             R::Host,
-            "GiB of main memory of a node: not stated; 1 at least are wanted",
+            "GiB of main memory of a node: not stated; the demand asks for at least 1",
             one_h100(json!({"host_memory_gib": 1})),
             eight(),
         ),
         case(
             R::Fabric,
-            "`roce_200`, and several are needed; `infiniband` is wanted",
+            "`roce_200`, and several nodes are needed; the demand asks for `infiniband`",
             one_h100(json!({"nodes": 2, "fabric": "infiniband"})),
             Offer {
                 internode: Internode::Roce200,
@@ -146,19 +146,19 @@ fn shared_cases() -> Vec<Case> {
         ),
         case(
             R::Fabric,
-            "`none`, and several are needed; `rdma` is wanted",
+            "`none`, and several nodes are needed; the demand asks for `rdma`",
             one_h100(json!({"nodes": 2, "policy": {"allow_ethernet": false}})),
             eight(),
         ),
         case(
             R::Gpu,
-            "It has H100-SXM; H200-SXM or 141GB+ is wanted",
+            "It has H100-SXM; the demand asks for H200-SXM or 141GB+",
             gang(json!({"gpu": ["H200-SXM", "141GB+"]})),
             metal("sku", "H100-SXM", "23.92"),
         ),
         case(
             R::Fabric,
-            "`roce_200`, and several are needed; `infiniband` is wanted",
+            "`roce_200`, and several nodes are needed; the demand asks for `infiniband`",
             gang(json!({"fabric": "infiniband"})),
             Offer {
                 internode: Internode::Roce200,
@@ -272,7 +272,7 @@ fn shared_cases() -> Vec<Case> {
     ]
 }
 
-/// Cases of what one kind of demand asks for.
+/// Cases that one kind of demand has.
 fn kind_cases() -> Vec<Case> {
     use ReasonCode as R;
     let slice = Offer {
@@ -445,8 +445,8 @@ fn kind_cases() -> Vec<Case> {
 // S16, S29
 #[test]
 fn every_reason_is_given_to_an_offer_that_it_alone_keeps_out() {
-    // The quarantine is the provider's, not the offer's, and what is not proved is so of many offers:
-    // they have tests of their own.
+    // The suspension belongs to the provider, not the offer, and an unproved ceiling concerns many offers.
+    // Both have tests of their own.
     let mut seen = HashSet::from([ReasonCode::Quarantined, ReasonCode::CeilingUnproved]);
     for case in shared_cases().into_iter().chain(kind_cases()) {
         let held = Held::from([(case.offer.offer_id, case.held)]);

@@ -1,4 +1,4 @@
-//! Offers that failed several times of late: nobody is given any of them, in no kind of plan.
+//! Offers in cool-down, which failed several times recently: no kind of plan uses any of them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::samples::offer;
 use crate::snapshot::OfferRef;
 
-/// The same market without what rests.
+/// The same market without the offers in cool-down.
 fn without(snapshot: &Snapshot, cooling: &Cooling) -> Snapshot {
     let left = snapshot.offers().map(OfferRef::to_offer);
     let left = left.filter(|offer| !cooling.contains_key(&offer.offer_id));
@@ -24,7 +24,7 @@ fn without(snapshot: &Snapshot, cooling: &Cooling) -> Snapshot {
     Snapshot::new(generation, taken_at, left, views.collect())
 }
 
-/// One of each kind, the kinds of whose fleets are put together of parts among them.
+/// A demand of each kind, including kinds with fleets of several parts.
 fn any_demand(kind: usize, shared: &Value) -> Demand {
     let chat = json!({
         "model": "Llama 3 8B", "requests_per_second": 40, "input_tokens": 512,
@@ -94,7 +94,7 @@ proptest! {
         (snapshot, held) in any_market(),
         shared in any_shared(),
         kind in 0..6_usize,
-        // Seconds that are left of its rest; at the very moment it is over.
+        // Seconds that are left of its cool-down; at zero it is over.
         rests in prop::collection::vec(prop::option::weighted(0.4, mostly(vec![1_i64, 3600], vec![0])), 64),
     ) {
         let ids = snapshot.offers().map(OfferRef::offer_id).zip(rests);
@@ -112,7 +112,7 @@ proptest! {
         let plain = search(&market, &demand, &held, now(), &SearchOptions::default());
         let plain = plain.expect("a plan");
         prop_assert_eq!(resting.eligible, plain.eligible);
-        // Among fleets that cost as much, the one that was found first stands first.
+        // Of fleets with the same cost, the one that was found first comes first.
         if kind < 3 {
             prop_assert_eq!(&resting.candidates, &plain.candidates);
         }
@@ -132,7 +132,7 @@ proptest! {
         for line in lines {
             prop_assert!(!cooling.contains_key(&line.offer.offer_id));
         }
-        // Each that rests is counted, under that or under an earlier reason.
+        // Each offer in cool-down is counted, under that or under an earlier reason.
         let of_halves = if kind == 5 { 2 } else { 1 };
         let gone = cooling.len() * of_halves;
         prop_assert_eq!(resting.rejected.total, plain.rejected.total + gone);

@@ -1,4 +1,4 @@
-//! Prices are held against each other alone: all of them doubled, however often, the same is chosen.
+//! Only the ratio of prices matters: with all of them doubled, any number of times, the choice is the same.
 
 use ::market::ids::ProviderId;
 use ::market::money::Money;
@@ -10,7 +10,7 @@ use crate::samples::provider;
 use crate::snapshot::{OfferRef, ProviderView};
 
 /// Prices that are multiples of this cost whole units for any number of GPU-seconds of up to eight
-/// GPUs, so that no rounding hides what is looked for. Units: 1e-8 US dollars.
+/// GPUs, so that no rounding hides a difference. Units: 1e-8 US dollars.
 const EXACT: i64 = 8 * 3_600;
 
 /// The plan over these offers at prices of their own, doubled so often.
@@ -30,7 +30,7 @@ fn plan(offers: &[Offer], doublings: u32, demand: &Demand) -> Plan {
     search(&snapshot, demand, &Held::new(), now(), &options).expect("a plan")
 }
 
-/// What is taken of whom, how it is laid out and what becomes of the rest.
+/// The offers of each candidate, their layout, and the counts of refused offers.
 fn choice(plan: &Plan) -> Value {
     let candidates = plan.candidates.iter().map(|candidate| {
         let lines = candidate.lines.iter();
@@ -67,7 +67,7 @@ fn costs(plan: &Plan) -> Vec<i64> {
     all.map(Money::units).collect()
 }
 
-/// Offers of a random market, all of one seller whose network costs nothing where so wanted.
+/// Offers of a random market, optionally all of one provider without egress costs.
 fn any_offers(seller: Option<ProviderId>) -> impl Strategy<Value = Vec<Offer>> {
     any_market().prop_map(move |(market, _)| {
         let offers = market.offers().map(OfferRef::to_offer);

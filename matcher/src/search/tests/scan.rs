@@ -1,5 +1,5 @@
-//! The search as a scan: every offer in full, each tested by itself, a full sort at the end. It is
-//! what the columns must agree with, word for word.
+//! The search as a scan: every offer in full, each tested by itself, and a full sort at the end. The columns
+//! must agree with it, word for word.
 
 use std::cmp::Ordering;
 
@@ -20,7 +20,7 @@ pub fn query(demand: &Demand) -> Query<'_> {
     }
 }
 
-/// An offer that is eligible: how it is taken, and where it stands.
+/// An eligible offer: its fit, and its position.
 type Taken = (Fit, Row, RowId);
 
 /// What a scan of the offers gives for a demand of one offer a candidate.
@@ -55,7 +55,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
     let cheapest = eligible
         .first()
         .map(|(fit, row, _)| (*fit, row.offer.clone()));
-    // Of what costs a tenth more at most the surer come first, and the better machines.
+    // Among candidates within a tenth of the cheapest, surer prices and better machines come first.
     let place = |fit: &Fit, offer: &Offer| {
         let least = cheapest.as_ref().expect("one").0.key;
         let ties = 10 * (fit.key.cost - least.cost) <= least.cost;
@@ -63,7 +63,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         (!ties, ties.then_some((listed, fit.class, age)))
     };
     eligible.sort_by_key(|(fit, row, _)| place(fit, &row.offer));
-    // What can only be compared stands once for all its places.
+    // An offer that cannot be ordered is listed once for all its places.
     let mut grouped: Vec<(&Taken, Vec<AlsoAt>)> = Vec::new();
     for one in &eligible {
         let is_like = |(kept, _): &&mut (&Taken, Vec<AlsoAt>)| {
@@ -88,7 +88,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
         }
     }
     let best = grouped.into_iter().take(options.limit);
-    // Only what the walk lets in can be made a candidate.
+    // Only offers that the walk allows can become candidates.
     let mut allowed = HashMap::new();
     let held_rows = HeldRows::of(&filter);
     walk(

@@ -1,5 +1,4 @@
-//! What is known of a seller: how old its offers may be, whether it is in quarantine, and what is on
-//! record of it.
+//! The facts about a provider: the greatest age of its offers, its suspension, and its record.
 
 use market::ids::ProviderId;
 

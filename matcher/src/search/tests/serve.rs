@@ -34,7 +34,7 @@ fn the_fleet_that_carries_the_load_for_least_comes_first() {
         .expect("it carries the load");
     let facts = h100.facts;
     assert_eq!(facts.bandwidth_gbps_per_usd_hour, Some(3_350.0 / 2.99));
-    // What an hour costs over what it writes.
+    // The cost of an hour over the tokens written in it.
     let written = facts.tokens_per_second.expect("a rate") * 3_600.0 / 1e6;
     let price = facts.usd_per_million_tokens.expect("a price").units() as f64;
     assert!((price * written / h100.cost_per_hour.units() as f64 - 1.0).abs() < 1e-6);
@@ -199,7 +199,7 @@ fn a_fleet_for_a_rate_of_requests_obeys_littles_law_with_room_to_spare() {
     );
     assert!(
         in_flight > places * PLANNED_UTILISATION * (copies - 1.0) / copies,
-        "one copy fewer would do"
+        "one replica fewer is enough"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Near ties: what stands first although it costs a little more, and what does not.
+//! Near ties: offers that come first although they cost a little more, and offers that do not.
 
 use std::collections::HashMap;
 
@@ -100,7 +100,7 @@ fn of_a_tie_the_younger_price_comes_first_and_of_one_age_the_lower() {
     assert!(reason.contains(words), "{reason}");
 }
 
-/// Sellers that were read within a day, of whose orders so many passed and so many never came up.
+/// Providers that were read within a day, with so many orders that passed and so many that never started.
 fn records(sellers: &[(&str, u64, u64)]) -> HashMap<ProviderId, ProviderView> {
     let views = sellers.iter().map(|(seller, passed, boot_failed)| {
         let view = ProviderView {
@@ -117,7 +117,7 @@ fn records(sellers: &[(&str, u64, u64)]) -> HashMap<ProviderId, ProviderView> {
     views.collect()
 }
 
-/// Any of the people whose machines a marketplace sells could live on its record.
+/// Otherwise any host of a marketplace could profit from the marketplace's record.
 #[test]
 fn machines_of_other_people_come_behind_those_of_the_marketplace_that_sells_them() {
     let mut views = records(&[("market", 95, 5)]);
@@ -146,7 +146,7 @@ fn machines_of_other_people_come_behind_those_of_the_marketplace_that_sells_them
 
 #[test]
 fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
-    // So many orders of a hundred ended well; few say nothing.
+    // So many orders of a hundred succeeded; a few orders prove nothing.
     let sellers = [
         ("poor", 79, 21),
         ("few", 0, 19),
@@ -171,8 +171,8 @@ fn of_what_is_as_sure_the_provider_whose_orders_ended_better_comes_first() {
     assert_eq!(skus(&plan), ["good", "few", "fair", "poor"]);
     let reason = told(&plan).expect("a reason");
     let words = "costs 1.5 % more than the cheapest, poor poor: up to 10 % is a tie, in which the more \
-                 reliable provider comes first; orders at its provider ended well nearly always of \
-                 late, at that one's ended badly often of late";
+                 reliable provider comes first; orders at its provider have nearly always succeeded \
+                 recently, at that one's have often failed recently";
     assert!(reason.contains(words), "{reason}");
     assert_eq!(skus(&with(false)), ["poor", "few", "fair", "good"]);
 }
@@ -279,11 +279,11 @@ fn of_the_runs_of_a_tie_what_can_be_ordered_comes_first_then_the_better_machine_
     assert!(reason.ends_with("that one cannot"), "{reason}");
     let ordered = offers.iter().filter(|offer| offer.orderable).cloned();
     let plan = found(ordered.collect(), &run, 10);
-    // The cheapest is another one now, with which the dear one ties too.
+    // The cheapest is another one now, with which the expensive one ties too.
     assert_eq!(skus(&plan), ["dear", "young", "old", "vms"]);
     let reason = told(&plan).expect("a reason");
     assert!(
-        reason.ends_with("this one stands on bare metal, that one on virtual machines"),
+        reason.ends_with("this one runs on bare metal, that one on virtual machines"),
         "{reason}"
     );
     let metal = offers
@@ -298,7 +298,7 @@ fn of_the_runs_of_a_tie_what_can_be_ordered_comes_first_then_the_better_machine_
     );
 }
 
-/// By price alone another GPU is ahead: what ties is what the run costs.
+/// By price alone another GPU is ahead: ties compare the cost of the run.
 #[test]
 fn what_a_run_costs_ties_and_not_the_price_of_an_hour() {
     let run = demand(
@@ -343,7 +343,7 @@ fn a_fleet_is_as_sure_as_its_least_sure_line() {
     };
     let nodes = found(vec![offer("one", "L40S", 8, "6.00")], &chat, 1).candidates[0].nodes();
     assert!(nodes > 2, "{nodes}");
-    // A fleet of both is cheapest: all that the list has, and the rest live.
+    // A fleet of both is cheapest: all nodes of the list offer, and the others from the live one.
     let offers = |price: &str| {
         vec![
             listed(few(offer("list", "L40S", 8, "5.90"), nodes - 1), 1),
@@ -379,7 +379,7 @@ fn a_fleet_is_as_reliable_as_the_least_reliable_of_its_sellers() {
             provider: provider(seller),
             ..offer
         };
-        // A fleet of both is cheapest: all that the first has, and the rest of the other.
+        // A fleet of both is cheapest: all nodes of the first offer, and the others from the second.
         let few = Offer {
             availability: ::market::offer::Availability::exactly(nodes - 1),
             ..offer("cheap", "L40S", 8, "5.90")
@@ -438,8 +438,8 @@ fn the_pairs_of_a_hybrid_demand_rank_by_what_the_whole_costs_alone() {
 }
 
 proptest! {
-    /// With ties the first may be no longer the cheapest, but never by more than a tenth: so what is
-    /// added makes it dearer by a tenth at most.
+    /// With ties the first may not be the cheapest, but it costs at most a tenth more. So an added offer
+    /// makes it more expensive by a tenth at most.
     #[test]
     fn an_offer_more_makes_the_first_dearer_by_a_tenth_at_most(
         (market, held) in any_market(),

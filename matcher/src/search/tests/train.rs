@@ -23,10 +23,10 @@ fn as_many_nodes_are_taken_as_the_run_costs_least_on() {
     };
     let plan = of(500);
     let best = &plan.candidates[0];
-    let line = "Of all numbers of nodes that may be taken 8 cost least; 3 hold it";
+    let line = "Of all possible node counts 8 costs least; 3 would hold it";
     assert!(best.reasons.iter().any(|reason| reason == line), "{best:?}");
     let cost = |plan: &Plan| plan.candidates[0].facts.run_cost_usd.expect("a cost");
-    // Three compute again what eight keep, which costs a fifth more for each token.
+    // Three nodes recompute the activations that eight keep, which costs a fifth more for each token.
     let settled = |gpus: u32| {
         let offers = vec![metal("h100", "H100-SXM", "23.92")];
         cost(&find(offers, &llama_70b(json!({"gpus": gpus}))))
@@ -45,7 +45,7 @@ fn as_many_nodes_are_taken_as_the_run_costs_least_on() {
         of(2).rejected.by_reason,
         BTreeMap::from([(ReasonCode::NotEnoughNodes, 1)])
     );
-    // What an hour may cost bounds them likewise: here five nodes.
+    // A ceiling per hour bounds them too: here five nodes.
     let ceiling = json!({"ceiling": {"usd_per_hour": "120.00"}});
     let bounded = find(
         vec![metal("h100", "H100-SXM", "23.92")],
@@ -202,7 +202,7 @@ fn what_one_per_cent_of_efficiency_is_worth_is_the_slope_of_the_cost() {
         )
     };
     let (cost, worth) = at_speed(1.0);
-    // One per cent more is what it says to the cent, and the slope to the first order.
+    // The saving for one per cent more is right to the cent, and the slope to the first order.
     assert!((cost - at_speed(1.01).0 - worth).abs() < 0.01, "{worth}");
     let slope = (at_speed(0.999).0 - at_speed(1.001).0) / 0.002;
     assert!(
@@ -227,7 +227,7 @@ fn a_larger_checkpoint_is_written_longer_less_often_and_costs_more() {
     );
     assert!(small.run_cost_usd < large.run_cost_usd);
     assert!(small.checkpoint_interval_minutes < large.checkpoint_interval_minutes);
-    // Weights and moments of 70.554e9 parameters, where the demand does not say.
+    // Weights and moments of 70.554e9 parameters, by default.
     let own = facts(json!({})).checkpoint_seconds.expect("seconds");
     assert!((own - 14.0 * 7.0554).abs() < 1e-9, "{own}");
     // No other interval is cheaper by more than the estimate errs.

@@ -71,7 +71,7 @@ proptest! {
             fields["window"] = json!({"duration_hours": hours});
         }
         let mut shared = with(json!({"window": fields["window"].clone()}), shared);
-        // So that the naive twin comes to an end: this many dollars buy 114 of the cheapest nodes.
+        // So that the naive twin terminates: this many dollars buy 114 of the cheapest nodes.
         if shared["ceiling"]["usd_per_hour"].is_null() {
             shared["ceiling"]["usd_per_hour"] = json!("400.00");
         }
@@ -116,7 +116,7 @@ proptest! {
         ][kind].clone();
         // Of each offer by name, or of one for each reason.
         let asked = snapshot.offers().map(OfferRef::offer_id).filter(|_| ask).collect();
-        // Of the seconds to the end of a rest the last is none of it any more.
+        // The last second before the end of a cool-down no longer belongs to it.
         let ids = snapshot.offers().map(OfferRef::offer_id).zip(rests);
         let cooling = ids.filter_map(|(id, left)| Some((id, now() + TimeDelta::seconds(left?))));
         let cooling = Arc::new(cooling.collect());
@@ -160,7 +160,7 @@ proptest! {
         let more = offers.iter().cloned().chain([extra]).collect();
         prop_assert!(!worse(best(more), before));
         let cheaper = offers.iter().cloned().map(|mut offer| {
-            // A price that falls to nothing is unknown, so it stops above zero.
+            // A price of zero counts as unknown, so the price stops above zero.
             let units = offer.price_per_node_hour.units();
             offer.price_per_node_hour = Money::usd_units(if units > cut { units - cut } else { units });
             offer

@@ -1,4 +1,4 @@
-//! What the slow requests of fleets wait in the simulation, and what that changes.
+//! The simulated tail latencies of fleets, and their effects.
 
 use ::market::place::{Country, Place};
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ fn the_best_fleet_says_what_its_slow_requests_wait_and_whether_that_will_do() {
         best.reasons
     );
     assert_eq!(plan.candidates[1].facts.percentile, None);
-    // The 95th and the 99th percentile are told whichever is asked for.
+    // The facts always contain the 95th and the 99th percentile.
     let tails = [facts.first_token_p95_ms, facts.first_token_p99_ms];
     assert_eq!(tails[1], facts.first_token_tail_ms);
     assert_eq!(facts.per_token_p99_ms, facts.per_token_tail_ms);
@@ -92,8 +92,8 @@ fn each_percentile_has_the_network_of_its_own_users() {
     assert!(some[1] > near[1] + 150.0, "{near:?} {some:?}");
 }
 
-/// The limit lies between what the slow requests of both wait, and what meets it costs some cents more,
-/// so that no fleet with more room is cheaper.
+/// The limit lies between the tail latencies of both fleets. The one that meets it costs some cents more, so
+/// that no fleet with more spare capacity is cheaper.
 #[test]
 fn a_fleet_that_meets_the_objective_comes_before_a_cheaper_one_that_misses_it() {
     let near = || offer("near", "H100-SXM", 1, "1.99");
@@ -142,7 +142,7 @@ fn a_fleet_that_meets_the_objective_comes_before_a_cheaper_one_that_misses_it() 
     assert!(first.cost_per_hour > second.cost_per_hour);
     assert_eq!(
         first.reasons[0],
-        "It meets the objective in the simulation, and so stands before 1 fleet that would come \
+        "It meets the objective in the simulation, and so ranks before 1 fleet that would come \
          first and misses it"
     );
     // Where both meet it, or one alone was looked at, nothing is moved.
@@ -150,7 +150,7 @@ fn a_fleet_that_meets_the_objective_comes_before_a_cheaper_one_that_misses_it() 
     assert_eq!(skus(&both(1, false, close)), ["near", "far"]);
 }
 
-/// A demand whose limit for the first token is four fifths of what slow requests wait without one.
+/// A demand with a limit for the first token of four fifths of the tail latency without a limit.
 pub(super) fn close_to(market: &[Offer]) -> Demand {
     let with = |first: f64| {
         chat(json!({
@@ -308,7 +308,7 @@ proptest! {
         let met = simulated.filter(|one| meets(one)).map(|one| one.cost_per_hour).min();
         if let Some(met) = met {
             prop_assert!(meets(&plan.candidates[0]));
-            // Only where it costs less than what meets the objective without.
+            // Only where it costs less than a fleet that meets the objective anyway.
             prop_assert!(wider.iter().all(|one| one.cost_per_hour < met));
         }
         if plain.candidates.first().is_some_and(meets) {
@@ -327,7 +327,7 @@ proptest! {
         }
     }
 
-    /// Where the copies are the same: with larger batches the same share comes to fewer nodes.
+    /// Where the replicas are the same: with larger batches the same share needs fewer nodes.
     #[test]
     fn a_looser_objective_is_met_for_no_more(
         prices in prop::collection::vec(100_u32..400, 1..4),

@@ -1,5 +1,5 @@
-//! A reader with a pencil: takes each line that a plan of GPUs says, and looks it up in the offer and in
-//! the demand. A line that it cannot read is as wrong as one that is not true.
+//! A reader that checks each line of a plan of GPUs against the offer and the demand. A line that it cannot
+//! read is as wrong as one that is not true.
 
 use market::fabric::Internode;
 use market::gpu::GpuIdentity;
@@ -45,8 +45,8 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// Whether a line that every kind of demand tells of an offer is true of so many nodes of it,
-    /// and of what they cost in an hour where that is told.
+    /// Whether a line that any kind of demand may contain is true of so many nodes of an offer, and of their
+    /// cost per hour where it is given.
     pub(super) fn is_true(
         &self,
         line: &str,
@@ -73,19 +73,19 @@ impl Reader<'_> {
                     said == Some(&cost.to_string().as_str()) && cost.units() == rate * gpus
                 });
         }
-        if line.contains("joins its nodes") {
+        if line.contains("connects its nodes") {
             let word = format!("`{}`, with RDMA", offer.internode);
             let left_open = self.demand["fabric"].is_null()
                 && self.demand["policy"]["allow_ethernet"].is_null();
             return nodes > 1
                 && match offer.internode {
                     Internode::Ethernet => line.contains("Plain Ethernet"),
-                    Internode::None => line.contains("Nothing"),
+                    Internode::None => line.contains("No fabric"),
                     _ => line.contains(&word),
                 }
                 && line.starts_with("Warning: ") == (left_open && !line.contains(&word));
         }
-        if line.starts_with("The provider counts") {
+        if line.starts_with("The provider reports") {
             let free = offer.availability.nodes.map(|free| free.to_string());
             return free.is_some_and(|free| has(&free))
                 && has(&self.held(offer).to_string())
@@ -96,7 +96,7 @@ impl Reader<'_> {
         }
         if let Some(age) = line.strip_prefix("Read ") {
             let (age, limit) = age
-                .split_once(" ago, of at most ")
+                .split_once(" ago; the limit is ")
                 .expect("an age and a limit");
             let seconds = |text: &str| {
                 let (count, unit) = text.split_once(' ').expect("a span");
@@ -114,9 +114,9 @@ impl Reader<'_> {
             return within(seconds(age), is)
                 && within(seconds(limit), self.limit(offer).expect("one"));
         }
-        if line.contains(" leaves open which H100 it is: ") {
+        if line.contains(" does not say which H100 it is: ") {
             return matches!(offer.gpu, GpuIdentity::FamilyOnly(_))
-                && line.ends_with("planned as H100-PCIe, than which it is no less");
+                && line.ends_with("planned as H100-PCIe, the least of them");
         }
         if line.starts_with("It cannot be ordered here") {
             return !offer.orderable;
@@ -145,7 +145,7 @@ impl Reader<'_> {
         panic!("nobody can check: {line}");
     }
 
-    /// What is on record of the provider of an offer.
+    /// The facts on record of the provider of an offer.
     fn facts(&self, offer: &Offer) -> &ProviderFacts {
         let view = self.snapshot.provider(&offer.provider);
         &view.expect("a provider of which something is known").facts
@@ -171,7 +171,7 @@ impl Reader<'_> {
         !self.listed("policy", "certifications").iter().all(good)
     }
 
-    /// Whether a reason for a refusal is true of the offer, whatever else keeps it out.
+    /// Whether a reason for a refusal is true of the offer, regardless of other reasons.
     fn keeps_out(&self, code: ReasonCode, offer: &Offer) -> bool {
         use ReasonCode as R;
         let wanted = self.demand["gpu"].as_str().expect("a GPU");
@@ -210,7 +210,7 @@ impl Reader<'_> {
         Some(crate::samples::usd(text).units())
     }
 
-    /// Whether so many nodes are not to be had, for this reason.
+    /// Whether so many nodes are not available, for this reason.
     pub(super) fn is_short(&self, code: ReasonCode, offer: &Offer, nodes: u32) -> bool {
         let stock = &offer.availability;
         let held = self.held(offer);
@@ -283,7 +283,7 @@ impl Reader<'_> {
                         .map_or(offer.orderable, |limit| age > limit)
             }
             R::SoldOut => offer.availability.level == AvailabilityLevel::None,
-            // In these markets nothing rests: those are in `rests`.
+            // These markets have no cool-downs: those are in `rests`.
             R::CoolingDown => false,
             _ => return None,
         })
@@ -313,13 +313,13 @@ impl Reader<'_> {
     }
 }
 
-/// What is told apart by no class of machine.
+/// For candidates without classes of machine.
 pub(super) fn one_class(_: &Candidate) -> (u8, String) {
     (0, String::new())
 }
 
-/// Whether the first candidate tells why it stands before a cheaper one; what it tells is checked,
-/// and that it does so just where it must. Runs stand on one class of machine or another.
+/// Whether the first candidate explains its rank before a cheaper one. This checks the explanation, and that
+/// it is present exactly where it must be. Runs use one class of machine or another.
 #[track_caller]
 pub(super) fn tells_its_tie(
     plan: &Plan,
@@ -371,7 +371,7 @@ pub(super) fn tells_its_tie(
         let words = if own.0 != other.0 {
             "this one can be ordered, that one cannot".to_owned()
         } else if stands.0 != beside.0 {
-            format!("this one stands on {}, that one on {}", stands.1, beside.1)
+            format!("this one runs on {}, that one on {}", stands.1, beside.1)
         } else {
             format!(
                 "this one was read {}, that one {}",

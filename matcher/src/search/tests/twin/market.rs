@@ -207,7 +207,7 @@ pub fn any_shared() -> impl Strategy<Value = Value> {
     prop::sample::select(rules())
 }
 
-/// What a demand of the kind `gpus` says beside the shared fields: names, counts and fabrics.
+/// The fields of a demand of the kind `gpus` beside the shared ones: names, counts and fabrics.
 pub fn any_gpus() -> impl Strategy<Value = Value> {
     let gpu = prop::sample::select(vec![
         json!("H100-SXM"),
@@ -238,7 +238,7 @@ pub fn any_gpus() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Any of them together: what one leaves another may forbid.
+/// Any of them together: one rule may forbid offers that another allows.
 pub fn any_rules() -> impl Strategy<Value = Value> {
     let rules = rules();
     let most = rules.len().min(4);

@@ -1,7 +1,7 @@
-//! The rules that hold whatever the price: an auditor who reads the demand as JSON and knows nothing
-//! of the search looks at every line of every plan.
+//! The rules that hold at any price: an auditor reads the demand as JSON, independently of the search, and
+//! checks every line of every plan.
 //!
-//! `PLANS` says how many plans are looked at; `cargo xtask policy` looks at a million.
+//! `PLANS` is the number of plans to check; `cargo xtask policy` checks a million.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ fn time(value: &Value) -> Option<DateTime<Utc>> {
     Some(text.parse().expect("a time"))
 }
 
-/// The last day for which capacity of a demand may be wanted on which work takes so many hours. The
-/// hand-off is waited for until the latest start, else a day.
+/// The last day on which a demand may use its capacity, for work that takes so many hours. The hand-off may
+/// be as late as the latest start, else a day from now.
 fn last_day(demand: &Value, work_hours: Option<f64>) -> NaiveDate {
     let window = &demand["window"];
     let hours = |hours: i64| TimeDelta::hours(hours);
@@ -44,7 +44,7 @@ fn last_day(demand: &Value, work_hours: Option<f64>) -> NaiveDate {
     last.date_naive()
 }
 
-/// Whether what is on record of a seller shows each of these certifications through a day.
+/// Whether the record of a provider shows each of these certifications through a day.
 fn is_certified(
     snapshot: &Snapshot,
     seller: &ProviderId,
@@ -64,7 +64,7 @@ fn is_certified(
     wanted.into_iter().flatten().all(certified)
 }
 
-/// The sellers of both halves of each pair, and of what it is compared with, against its own dates.
+/// Checks the providers of both halves of each pair, and of its baselines, against its own dates.
 fn audit_pairs(snapshot: &Snapshot, demand: &HybridDemand, plan: &Plan) {
     let hybrid = plan.hybrid.as_ref().expect("pairs");
     let of_half = |half| serde_json::to_value(demand.half(half)).expect("json");
@@ -102,7 +102,7 @@ fn audit_pairs(snapshot: &Snapshot, demand: &HybridDemand, plan: &Plan) {
     }
 }
 
-/// Why a line must not have been taken for work of so many hours.
+/// Why a plan must not use a line for work of so many hours.
 fn breach(
     snapshot: &Snapshot,
     demand: &Value,
@@ -181,9 +181,8 @@ fn breach(
     broken.map(|(_, rule)| format!("{rule}: {offer:?}"))
 }
 
-/// Whether what a candidate says is paid for is: on demand, of the thing and at the seller that the
-/// commitment is for, no more nodes than are left of it, and until its hours, shared by the nodes
-/// that are taken, are used up.
+/// Checks the commitments of a candidate: on demand, for the offer and the provider of the commitment, no
+/// more nodes than are left of it, and until the nodes together have used up its hours.
 pub fn audit_own(own: &OwnCapacity, candidate: &Candidate) {
     for open in &own.commitments {
         let commitment = &open.commitment;
@@ -260,7 +259,7 @@ fn audit(snapshot: &Snapshot, held: &Held, (demand, own): (&Demand, &OwnCapacity
             first_hour += of(line.covered.map_or(own_rate, |one| one.rate_usd_gpu_hour));
         }
         assert_eq!(candidate.cost_per_hour.units(), first_hour);
-        // What is paid for does not last, so the limit is for what is paid after it.
+        // A commitment ends, so the limit applies to the price after it.
         if let Some(limit) = asked["ceiling"]["usd_per_hour"].as_str() {
             let limit = Money::parse(limit, candidate.cost_per_hour.currency());
             assert!(cost <= limit.expect("an amount").units());
@@ -314,7 +313,7 @@ fn any_kind() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// When the capacity is wanted: from hours to many days, so that evidence ends before it or after.
+/// The window of the capacity: from hours to many days, so that evidence ends before it or after.
 fn any_window() -> impl Strategy<Value = Value> {
     let at = |hours: i64| (now() + TimeDelta::hours(hours)).to_rfc3339();
     prop::sample::select(vec![
@@ -339,7 +338,7 @@ fn plans() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: plans(),
-        // Some hybrid demands are none: a half allows nothing of what the whole does.
+        // Some hybrid demands are invalid: a half allows nothing that the whole demand allows.
         max_global_rejects: u32::MAX,
         ..ProptestConfig::default()
     })]

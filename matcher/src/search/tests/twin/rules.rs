@@ -37,8 +37,8 @@ impl Twin<'_> {
             .collect()
     }
 
-    /// Whether the operator is under none of the named laws, and whether a certification is lacking
-    /// on the last day for which it may be wanted.
+    /// Whether the operator is under none of the named laws, and whether a certification is missing on the
+    /// last day on which it may be needed.
     fn lacks(&self, seller: &ProviderId) -> (bool, bool) {
         let facts = self.snapshot.provider(seller).map(|view| &view.facts);
         let laws = self.words("policy", "operator_countries");
@@ -58,7 +58,7 @@ impl Twin<'_> {
         )
     }
 
-    /// The hours from now to the midnight at which the first of the wanted certificates has ended.
+    /// The hours from now to the midnight at which the first of the required certificates has ended.
     fn evidence_hours(&self, seller: &ProviderId) -> Option<f64> {
         let facts = &self.snapshot.provider(seller)?.facts;
         let ends = self
@@ -210,7 +210,7 @@ impl Twin<'_> {
             .map(|(_, code)| code)
     }
 
-    /// Compares a plan with what the rules say of each offer: a rank key and nodes, or a reason.
+    /// Compares a plan with the result of the rules for each offer: a rank key and nodes, or a reason.
     pub fn check<K: Costs>(
         &self,
         plan: &Plan,
@@ -219,7 +219,7 @@ impl Twin<'_> {
         self.check_beside(None, plan, of);
     }
 
-    /// The same of a plan whose cheapest candidate is a fleet of several offers.
+    /// The same for a plan with a fleet of several offers as its cheapest candidate.
     fn check_beside<K: Costs>(
         &self,
         of_several: Option<&Candidate>,
@@ -255,7 +255,7 @@ impl Twin<'_> {
             let (listed, past) = sure.expect("a line");
             (cost, (listed, 0, past), taken(fleet))
         });
-        // What can only be compared stands once for all its places.
+        // An offer that cannot be ordered is listed once for all its places.
         let mut seen = Vec::new();
         good.retain(|((rank, names), nodes, first)| {
             let at = self.snapshot.find(&names.3).expect("an offer");
@@ -275,8 +275,8 @@ impl Twin<'_> {
             (cost, first, taken)
         });
         let mut all: Vec<_> = of_several.into_iter().chain(of_one).collect();
-        // Whatever costs a tenth more than the cheapest at most goes by what can be ordered, what it
-        // stands on, and how old its price is.
+        // Candidates within a tenth of the cheapest are ordered by whether they can be ordered, their class
+        // of machine, and the age of their price.
         if let Some(least) = all.first().map(|(cost, ..)| *cost) {
             let ties = |cost: i128| cost * 10 <= least * 11;
             all.sort_by_key(|(cost, first, _)| (!ties(*cost), ties(*cost).then_some(*first)));
@@ -304,7 +304,7 @@ impl Twin<'_> {
         let cheapest = of_one.map(|((cost, _), _)| cost).min();
         assert!(cheapest.is_none_or(|cost| i128::from(mix.cost_per_hour.units()) < cost));
         let mut rest = plan.clone();
-        // An offer that carries a part alone is refused for what it lacks.
+        // An offer that carries only a part keeps its own reason for the refusal.
         for line in &mix.lines {
             if let Err(code) = of(&line.offer) {
                 rest.eligible -= 1;
@@ -330,7 +330,7 @@ fn taken(candidate: &Candidate) -> Vec<(OfferId, u32)> {
 
 /// What is known of where an offer ranks.
 pub trait Costs {
-    /// What it costs (1e-8 US dollars), and what decides among equals.
+    /// Its cost (1e-8 US dollars), and the order among equals.
     fn rank(&self) -> (i128, u64);
 
     /// The class of machine, which decides within a tie.
@@ -345,7 +345,7 @@ impl Costs for i64 {
     }
 }
 
-/// What a run costs, and what it stands on.
+/// The cost of a run, and its class of machine.
 impl Costs for (i128, u8) {
     fn rank(&self) -> (i128, u64) {
         (self.0, 0)
@@ -362,7 +362,7 @@ impl Costs for (i128, u64) {
     }
 }
 
-/// What `gpus` demands say beside the shared fields, as JSON has it.
+/// The fields of `gpus` demands beside the shared ones, as in the JSON.
 pub fn gpus_rules(
     twin: &Twin<'_>,
     fields: &Value,

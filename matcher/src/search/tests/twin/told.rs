@@ -1,6 +1,6 @@
-//! The reader with a pencil at training runs and fleets: what is said of memory, layouts, rates and
-//! costs is reckoned again from the offer, the demand, published figures and the candidate's facts.
-//! A line that cannot be read is as wrong as one that is not true.
+//! The reader of lines for training runs and fleets. It computes memory, layouts, rates and costs again from
+//! the offer, the demand, published figures and the candidate's facts. A line that it cannot read is as wrong
+//! as one that is not true.
 
 mod fleets;
 mod refused;

@@ -1,4 +1,4 @@
-//! The rules of fleets: each offer predicted anew, its nodes found by counting up.
+//! The rules of fleets: each offer predicted separately, its nodes found by counting up.
 
 use market::demand::{LatencyObjective, Model};
 use market::gpu::Gpu;
@@ -35,7 +35,7 @@ pub fn serve_rules(
     if let Some(code) = twin.gpu_memory_reason(offer) {
         return Err(code);
     }
-    // The least H100 is the one of the PCIe form: what it does, each does.
+    // The weakest H100 is the PCIe form: the others are better in everything.
     let open = || Gpu::parse("H100-PCIe").expect("a GPU");
     let gpu = offer.gpu.known().unwrap_or_else(open);
     let per_node = offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
@@ -45,7 +45,7 @@ pub fn serve_rules(
     if let Some(code) = twin.shared_reason(offer) {
         return Err(code);
     }
-    // Each offer is predicted anew: no shape is remembered.
+    // Each offer is predicted separately: no shape is cached.
     let chip = Chip::of_spec(gpu.spec()).expect("published");
     let copies = |width: u32| work.replica(&Constants::product().inference, &chip, width, 0.0);
     let widths: Vec<u32> = [1, 2, 4, 8]

@@ -28,7 +28,7 @@ pub fn train_rules(
     if let Some(code) = twin.gpu_memory_reason(offer) {
         return Err(code);
     }
-    // The least H100 is the one of the PCIe form: what it does, each does.
+    // The weakest H100 is the PCIe form: the others are better in everything.
     let open = || Gpu::parse("H100-PCIe").expect("a GPU");
     let gpu = offer.gpu.known().unwrap_or_else(open);
     let per_node = offer.gpus.as_whole().ok_or(ReasonCode::Slice)?;
@@ -96,7 +96,7 @@ pub fn train_rules(
         // More are above the ceiling at any price of the market.
         None => MOST_NODES,
     };
-    // Where nothing says when it must be done, that is before the evidence of its seller ends.
+    // By default the run must be done before the evidence of its provider ends.
     let (hours, late_code) = match twin
         .evidence_hours(&offer.provider)
         .filter(|_| hours.is_none())
@@ -105,7 +105,7 @@ pub fn train_rules(
         None => (hours, ReasonCode::Deadline),
     };
     let rate = offer.rate().expect("it fits").money_per_gpu_hour().units();
-    // Each number of nodes by itself: what it costs, and why it will not do.
+    // Each number of nodes by itself: its cost, or the reason for its refusal.
     let mut refusal = None;
     let mut best: Option<(i128, u32)> = None;
     for nodes in fewest..=most {
@@ -139,7 +139,7 @@ pub fn train_rules(
         Tenancy::Vm => 1,
         _ => 2,
     };
-    // Over Ethernet no kind of machine but bare metal is told from another.
+    // Over Ethernet only bare metal is distinguished from the other kinds of machine.
     let over_ethernet = nodes > 1 && !rdma;
     let machine = if over_ethernet {
         3 + machine.min(1)
@@ -153,8 +153,8 @@ pub fn train_rules(
 /// The most nodes that the twin's demands may take of the cheapest node of its markets.
 const MOST_NODES: u32 = 115;
 
-/// GPU-hours and hours of the run on so many nodes, by plain loops over every layout, remembered
-/// from one random market to the next.
+/// GPU-hours and hours of the run on so many nodes, by plain loops over every layout, cached from one random
+/// market to the next.
 fn predicted(
     work: &RunWork,
     kind: &RunNodes,

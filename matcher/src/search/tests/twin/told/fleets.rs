@@ -1,4 +1,4 @@
-//! What a plan of fleets says.
+//! Checks the reasons of a plan of fleets.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ impl Reader<'_> {
     /// Whether a line of a fleet is true of it.
     fn is_true_of_fleet(&self, line: &str, candidate: &Candidate) -> bool {
         let (facts, lines) = (&candidate.facts, &candidate.lines);
-        if line.starts_with("Whichever provider is lost") {
+        if line.starts_with("If any one provider is lost") {
             return self.demand["survive"] == "provider" && self.survives(candidate);
         }
         if line.contains(" carries ") || line.contains(" carry ") {
@@ -35,7 +35,7 @@ impl Reader<'_> {
         if line.starts_with("It meets the objective in the simulation: ") {
             return is_beside_dearer(line, candidate);
         }
-        if line.starts_with("It meets the objective in the simulation, and so stands before ") {
+        if line.starts_with("It meets the objective in the simulation, and so ranks before ") {
             return facts.meets_objective == Some(true);
         }
         if line.starts_with("Planned at less, ") {
@@ -148,8 +148,8 @@ impl Reader<'_> {
         self.demand["growth"].as_f64().unwrap_or(1.0)
     }
 
-    /// Whether the load of the demand is told, and a rate is within the share of what is written that
-    /// is planned with.
+    /// Whether the line contains the load of the demand, and a rate is within the planned share of the
+    /// written tokens.
     fn carries(&self, line: &str, facts: &Facts) -> bool {
         let (growth, share) = (self.growth(), facts.planned_share.expect("a share"));
         let grown = format!(", x {growth} for growth");
@@ -166,7 +166,7 @@ impl Reader<'_> {
             && tokens <= facts.tokens_per_second.expect("a rate") * share * 1.000_001
     }
 
-    /// Whether what slow requests wait is what the facts have, and the verdict that of the demand.
+    /// Whether the latencies of slow requests equal the facts, and the verdict fits the demand.
     fn waits(&self, line: &str, facts: &Facts) -> bool {
         let tails = [
             (
@@ -207,7 +207,7 @@ impl Reader<'_> {
             && line.starts_with(&format!("{} % of requests wait at most ", asked.0))
             && line.contains(&format!("first token, {quick} included, and "))
             && shows(line, "at most ", " ms for their first token", asked.1)
-            && shows(line, "included, and ", " ms for each other", asked.2)
+            && shows(line, "included, and ", " ms for each later token", asked.2)
             && facts.meets_objective == verdict
             && line.contains("the objective") == verdict.is_some()
             && line.contains(words)
@@ -223,7 +223,8 @@ impl Reader<'_> {
             })
     }
 
-    /// Whether a fleet that is planned at less than others says at what, and meets the objective.
+    /// Whether a fleet that is planned at a smaller share than others names the share, and meets the
+    /// objective.
     fn is_planned_wider(&self, line: &str, candidate: &Candidate) -> bool {
         let facts = &candidate.facts;
         let first = match self.demand.get("concurrency") {
@@ -236,14 +237,14 @@ impl Reader<'_> {
             && shows(
                 line,
                 "planned at ",
-                " % of what",
+                " % of its",
                 percent(facts.planned_share),
             )
             && shows(line, ": at ", " % ", percent(Some(first)))
     }
 
-    /// The part of the load that a fleet would have to carry without what a line says is kept free of
-    /// it; `None` of other lines.
+    /// The part of the load that a fleet would have to carry without the spare capacity of a line; `None` for
+    /// other lines.
     fn kept_free(&self, line: &str, facts: &Facts) -> Option<f64> {
         let share = facts.planned_share?;
         let free = format!("The warm buffer of {:.0} % is ", (1.0 - share) * 100.0);
@@ -254,8 +255,8 @@ impl Reader<'_> {
         line.starts_with(&room).then(|| 1.0 / self.growth())
     }
 
-    /// Whether so many nodes at this price could be left out of a fleet that wrote all it can, and no
-    /// dearer ones could.
+    /// Whether a fleet at full capacity could do without so many nodes at this price, and without no more
+    /// expensive ones.
     fn could_be_left_out(&self, line: &str, candidate: &Candidate) -> bool {
         let told: Vec<_> = (candidate.reasons.iter())
             .filter(|line| line.contains(": A replica of "))
@@ -269,7 +270,7 @@ impl Reader<'_> {
             let rate = of("requests_per_second").zip(of("output_tokens"));
             rate.map(|(rate, tokens)| rate * tokens).expect("a load")
         });
-        // Of what is written, or of the places in batches.
+        // A share of the written tokens, or of the slots in batches.
         let asked = load * self.growth() * without / share;
         let survives = self.demand.get("survive").is_some();
         let parts: Vec<_> = (candidate.lines.iter().zip(told))
@@ -284,7 +285,7 @@ impl Reader<'_> {
                 (one, (each, copies), price)
             })
             .collect();
-        // Rates are told in whole tokens; places are whole.
+        // Rates are shown in whole tokens; slots are whole.
         let rounded = if in_flight.is_some() { 0.0 } else { 0.5 };
         let carries = |left: &[u32], slack: f64, off: f64| {
             let written = |lost: Option<&str>| -> f64 {
@@ -327,7 +328,7 @@ impl Reader<'_> {
         possible && dearest <= price
     }
 
-    /// Whether without any one provider the copies that are told of have room for the load.
+    /// Whether the listed replicas have room for the load without any one provider.
     fn survives(&self, candidate: &Candidate) -> bool {
         let told = (candidate.reasons.iter()).filter(|line| line.contains(": A replica of "));
         let rooms: Vec<_> = (candidate.lines.iter().zip(told))
@@ -346,7 +347,7 @@ impl Reader<'_> {
             of("requests_per_second") * of("output_tokens")
         });
         let need = need * self.growth();
-        // Rates are told in whole tokens.
+        // Rates are shown in whole tokens.
         rooms.len() == candidate.lines.len()
             && rooms.iter().all(|(lost, _)| {
                 let left = rooms.iter().filter(|(provider, _)| provider != lost);
@@ -355,7 +356,7 @@ impl Reader<'_> {
     }
 }
 
-/// GPUs of the replica that a line tells of.
+/// GPUs of the replica in a line.
 fn width(line: &str) -> u32 {
     let layout = line.split(" writes about ").next().expect("a layout");
     let layout = layout.split(" on ").nth(1).expect("a layout");
@@ -371,7 +372,7 @@ fn width(line: &str) -> u32 {
     gpus
 }
 
-/// Whether a fleet meets the objective, and what meets it of those that were simulated first is dearer.
+/// Whether a fleet meets the objective, and those that were simulated first and meet it cost more.
 fn is_beside_dearer(line: &str, candidate: &Candidate) -> bool {
     let dearer = !line.contains("meets the objective costs ")
         || crate::samples::usd(figure(line, "objective costs ", " USD")) > candidate.cost_per_hour;
@@ -421,7 +422,7 @@ proptest! {
         let wider = |one: &Candidate| one.reasons[0].starts_with("It is planned at ");
         let at = plan.candidates.iter().position(wider);
         let more = at.map(|at| plan.candidates.remove(at));
-        // What meets the objective comes before what ties.
+        // Fleets that meet the objective come before ties.
         let moved = plan.candidates.iter().any(|one| one.reasons[0].starts_with("It meets the objective"));
         let told = !moved && tells_its_tie(&plan, |one| one.cost_per_hour, one_class);
         for candidate in more.iter().chain(&plan.candidates) {

@@ -1,5 +1,5 @@
-//! Why offers are no runs and no fleets: each example's words against its offer, and the nodes that
-//! they tell of against what would be taken if nothing but that stood in the way.
+//! Why offers cannot serve for runs and fleets. It checks the words of each example against its offer, and
+//! their nodes against the plan that would exist without that reason.
 
 use market::fabric::Internode;
 use market::offer::{Availability, Tenancy};
@@ -10,11 +10,11 @@ use crate::snapshot::OfferRef;
 /// Parameters of the model that runs and fleets are of here.
 const PARAMETERS: f64 = 70.6e9;
 
-/// What the largest of these figures may be off by where it is shown without places.
+/// The rounding error of the largest of these figures, which are shown without decimal places.
 const SHOWN: f64 = 0.5;
 
 impl Reader<'_> {
-    /// Whether an example of what is refused of a run or a fleet is true in its reason and its words.
+    /// Whether an example of a refusal for a run or a fleet is true in its reason and its words.
     pub(super) fn is_true_of_refused(&self, kind: &str, refused: &Refused) -> bool {
         use ReasonCode as R;
         let offer = self.offer(&refused.offer_id);
@@ -31,7 +31,11 @@ impl Reader<'_> {
         match code {
             R::Terms => {
                 offer.terms != Terms::OnDemand
-                    && why == format!("It is sold as {}; on_demand is wanted", offer.terms)
+                    && why
+                        == format!(
+                            "It is sold as {}; the demand asks for on_demand",
+                            offer.terms
+                        )
             }
             R::GpusDoNotDivide => {
                 let wanted = self.demand["gpus"].as_u64().expect("a number") as u32;
@@ -88,7 +92,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the words tell of a run that ends after the certificates of its seller, and it does.
+    /// Whether the words describe a run that ends after the certificates of its provider, and it does.
     fn outlasts_evidence(&self, why: &str, offer: &Offer) -> bool {
         let Some((lasts, told)) = why.split_once(", and it is wanted until ") else {
             return false;
@@ -117,8 +121,8 @@ impl Reader<'_> {
             && done.date_naive() == day(end)
     }
 
-    /// The offer as the best candidate for the same demand where nobody holds it, there is plenty of
-    /// it, it may cost what it will and no loss is to be survived.
+    /// The offer as the best candidate for the same demand without holds, with plenty of nodes, without a
+    /// ceiling and without a loss to survive.
     fn alone(&self, kind: &str, offer: &Offer) -> Option<Candidate> {
         self.alone_with(kind, offer, Availability::PRESENT)
     }
@@ -152,8 +156,8 @@ impl Reader<'_> {
         told(&fields, kind, &market).candidates.pop()
     }
 
-    /// Whether a run takes several nodes of an offer, which is here one that may work in a gang. Where
-    /// none is in time nobody can say.
+    /// Whether a run uses several nodes of an offer, here one that may be used in a gang. True where no run
+    /// is in time, since then the number is unknown.
     fn needs_several(&self, offer: &Offer) -> bool {
         if let Some(all) = self.demand["gpus"].as_u64() {
             return all > u64::from(gpus(offer));
@@ -178,7 +182,7 @@ impl Reader<'_> {
         );
         let settled = self.demand["gpus"].as_u64().map(|all| all as f64);
         let memory = spec(offer).memory_gb;
-        // However many there are, a GPU that is full of activations holds no state.
+        // A GPU that is full of activations holds no state, however many GPUs there are.
         let full = each > fills / count - 0.1;
         number(why, " x ", " GB may") == memory
             && count == settled.unwrap_or(f64::from(gpus(offer)))
@@ -200,8 +204,12 @@ impl Reader<'_> {
             0.0
         };
         let waits_first = number(waits, "request waits ", " ms") + network;
-        let waits_other = number(waits, " and ", " ms for each other");
-        let mean = number(allowed, "included and ", " ms for each other on the mean");
+        let waits_other = number(waits, " and ", " ms for each later token");
+        let mean = number(
+            allowed,
+            "included and ",
+            " ms for each later token on average",
+        );
         let widest = number(why, "On ", " x ");
         widest <= f64::from(gpus(offer))
             && widest * 2.0 > f64::from(gpus(offer))
@@ -214,7 +222,7 @@ impl Reader<'_> {
 
     fn is_short_by(&self, code: ReasonCode, why: &str, kind: &str, offer: &Offer) -> bool {
         let Some(needed) = self.fewest(kind, offer) else {
-            // So many as no candidate has.
+            // More nodes than any candidate has.
             return why == code.meaning();
         };
         let held = self.held(offer);
@@ -227,7 +235,7 @@ impl Reader<'_> {
             && self.is_short(code, offer, needed)
     }
 
-    /// Whether what is refused costs what is told, and that is above the ceiling.
+    /// Whether a refused offer has the cost in the words, and that is above the ceiling.
     fn is_above(&self, why: &str, kind: &str, offer: &Offer) -> bool {
         let amount = |before, after| crate::samples::usd(figure(why, before, after)).units();
         let rate = offer.rate().expect("a rate").money_per_gpu_hour().units();
@@ -267,12 +275,12 @@ impl Reader<'_> {
             && cost > told
     }
 
-    /// What the cheapest fleet that survives costs where it may cost what it will.
+    /// The cost of the cheapest fleet that survives, without a ceiling.
     fn survivor_costs(&self) -> Option<i64> {
         let mut fields = self.demand.clone();
         fields.as_object_mut().expect("an object").remove("ceiling");
         let market = self.snapshot.offers().map(OfferRef::to_offer);
-        // What one node of is dearer than the ceiling is no part.
+        // An offer is no part if one node of it costs more than the ceiling.
         let most = self.ceiling("usd_per_hour").expect("a limit");
         let market = market.filter(|one| one.price_per_node_hour.units() <= most);
         let views = ["a", "b", "c", "d"].map(crate::samples::provider);
@@ -286,7 +294,7 @@ impl Reader<'_> {
         costs.min()
     }
 
-    /// Whether all that there is carries the load without any one provider.
+    /// Whether the whole market carries the load without any one provider.
     fn could_survive(&self) -> bool {
         let mut rooms: BTreeMap<String, f64> = BTreeMap::new();
         let mut need = f64::INFINITY;

@@ -1,4 +1,4 @@
-//! What a plan of training runs says.
+//! Checks the reasons of a plan of training runs.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ impl Reader<'_> {
         .zip(["bare_metal", "vm", "container", "managed"])
         .find(|(words, _)| line.starts_with(&format!("{words}: ")));
         if let Some((_, tenancy)) = machine {
-            let joined = format!("its nodes are joined by {}", offer.internode);
+            let joined = format!("its nodes are connected by {}", offer.internode);
             let fabric = match (nodes, offer.internode.is_rdma()) {
                 (1, _) => line.ends_with("one node, so no fabric is crossed"),
                 (_, true) => line.ends_with(&format!("{joined} (RDMA)")),
@@ -57,17 +57,17 @@ impl Reader<'_> {
                 // Weights, gradients and moments at least.
                 && needs * 1e9 >= 12.0 * PARAMETERS;
         }
-        if line.ends_with("what the demand settles") {
+        if line.ends_with("fixed by the demand") {
             return self.demand["gpus"] == all && line.starts_with(&format!("{all} GPU"));
         }
-        if line.starts_with("Of all numbers of nodes that may be taken ") {
-            let hold = number(line, "cost least; ", " hold it");
+        if line.starts_with("Of all possible node counts ") {
+            let hold = number(line, "costs least; ", " would hold it");
             let in_time = match self.demand.get("window") {
-                Some(_) => number(line, "hold it, ", " finish in time"),
+                Some(_) => number(line, "hold it, ", " would finish in time"),
                 None => hold,
             };
             let least = 16.0 * PARAMETERS / (spec(offer).memory_gb * 1e9 * f64::from(gpus(offer)));
-            return number(line, "may be taken ", " cost least") == f64::from(nodes)
+            return number(line, "node counts ", " costs least") == f64::from(nodes)
                 && self.demand.get("gpus").is_none()
                 && least <= hold
                 && hold <= in_time
@@ -106,7 +106,7 @@ impl Reader<'_> {
             let size = number(line, " minutes (", " GB in ");
             let written = facts.checkpoint_seconds;
             return shows(line, "leave ", " % of the time", Some(goodput * 100.0))
-                && shows(line, "one each ", " minutes", minutes)
+                && shows(line, "a checkpoint every ", " minutes", minutes)
                 // Weights and moments, without gradients.
                 && near(size * 1e9, 14.0 * PARAMETERS, 0.01)
                 && shows(line, " GB in ", " s at 10 GB/s", written)
@@ -151,7 +151,7 @@ impl Reader<'_> {
         let used = facts.flop_utilisation.expect("a share");
         let within = facts.within_factor;
         let goodput = facts.goodput.expect("a share");
-        // Six products for each parameter and token; fewer for what is looked up, more for attention.
+        // Six products for each parameter and token; fewer for lookup tables, more for attention.
         let products = 6.0 * PARAMETERS * speed / f64::from(all) / 1e12;
         shows(line, "about ", " hours", Some(hours))
             && shows(line, " hours and ", " USD", Some(cost))
@@ -171,7 +171,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a full run stands on, the best first.
+/// The class of machine of a full run, the best first.
 fn stands_on(candidate: &Candidate) -> (u8, String) {
     let line = &candidate.lines[0];
     let offer = &line.offer;
