@@ -25,7 +25,7 @@ PATH=$work/venv/bin:$PATH
 openapi-spec-validator "$root/openapi/broker.json"
 
 # The server: a market of its own, at a free port. Calls are not counted, for they come in thousands.
-export BROKER__LIMITS__ENABLED=false
+export BROKER__RATE_LIMITS__ENABLED=false
 cd "$work"
 key=$("$broker" token create --data-dir data --tenant walkers)
 admin=$("$broker" token create --data-dir data --tenant walkers --role admin)
@@ -78,4 +78,4 @@ made_up_calls "$key"
 [ "$tested" = "$total" ] || { echo "a member's calls left operations out" >&2; exit 1; }
 # What a member is refused was tried only as far as the refusal: an administrator gets further.
 made_up_calls "$admin" --max-time 90 \
-  --include-path-regex '^/(metrics$|v1/(audit|budgets|commitments|credits|limits|provider-accounts|providers|required-tags)(/|$))'
+  --include-path-regex '^/(metrics$|v1/(audit|budgets|commitments|credits|spending-limits|provider-accounts|providers|required-tags)(/|$))'

@@ -21,7 +21,7 @@ use super::auth;
 use super::error::ApiError;
 use super::request;
 use crate::platform::app::Broker;
-use crate::platform::config::{LimitsConfig, QuotaConfig};
+use crate::platform::config::{QuotaConfig, RateLimitsConfig};
 use crate::platform::coordination::{Quota, RateCheck};
 use crate::platform::metrics;
 
@@ -62,7 +62,7 @@ pub(super) struct Counted {
 /// Counts a call against its caller's quota; `None` where it is not counted.
 pub(super) async fn count(request: &ServiceRequest) -> Option<Counted> {
     let broker = request.app_data::<web::Data<Broker>>()?;
-    if !broker.config().limits.enabled || !counts(&request::route_of(request.request())) {
+    if !broker.config().rate_limits.enabled || !counts(&request::route_of(request.request())) {
         return None;
     }
     let Caller {
@@ -79,7 +79,7 @@ pub(super) async fn count_stranger<B>(response: &ServiceResponse<B>) -> Option<C
     let request = response.request();
     let broker = request.app_data::<web::Data<Broker>>()?;
     let is_stranger = response.status() == StatusCode::UNAUTHORIZED;
-    if !is_stranger || !broker.config().limits.enabled || counts(&request::route_of(request)) {
+    if !is_stranger || !broker.config().rate_limits.enabled || counts(&request::route_of(request)) {
         return None;
     }
     let Caller { family, own, .. } = by_address(broker, request);
@@ -140,7 +140,7 @@ async fn check(
 }
 
 async fn caller(broker: &Broker, request: &ServiceRequest) -> Caller {
-    let limits = &broker.config().limits;
+    let limits = &broker.config().rate_limits;
     match auth::identify(request.request()).await {
         Ok(principal) => {
             let (family, own, of_tenant) = family(limits, request.method());
@@ -163,13 +163,16 @@ fn by_address(broker: &Broker, request: &HttpRequest) -> Caller {
     let family = "anonymous";
     Caller {
         family,
-        own: (format!("{family}:{name}"), quota(config.limits.anonymous)),
+        own: (
+            format!("{family}:{name}"),
+            quota(config.rate_limits.anonymous),
+        ),
         of_tenant: None,
     }
 }
 
 /// The kind of quota, how much one key or login may, and how much all of a tenant together.
-fn family(limits: &LimitsConfig, method: &Method) -> (&'static str, Quota, Quota) {
+fn family(limits: &RateLimitsConfig, method: &Method) -> (&'static str, Quota, Quota) {
     let (family, own, of_tenant) = if method.is_safe() {
         ("reads", limits.reads, limits.tenant_reads)
     } else {

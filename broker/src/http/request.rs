@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Uri;
 use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
@@ -103,10 +104,11 @@ pub(super) fn route_of(request: &HttpRequest) -> Arc<str> {
 ///
 /// All of it is one layer, for each takes its part of the time of a quick answer.
 pub(super) async fn surround<B: MessageBody + 'static>(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<Bytes, InSpan>>, Error> {
     let began = Instant::now();
+    take_new_name(&mut request);
     let known = Known {
         id: request_id(&request),
         route: route(&request),
@@ -145,6 +147,23 @@ pub(super) async fn surround<B: MessageBody + 'static>(
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     Ok(response)
+}
+
+/// Paths that had another name before, which is still accepted.
+const RENAMED: [(&str, &str); 1] = [("/v1/limits", "/v1/spending-limits")];
+
+/// Routes a call to an old path to the new one.
+fn take_new_name(request: &mut ServiceRequest) {
+    let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == request.path()) else {
+        return;
+    };
+    let query = request.uri().query().map(|query| format!("?{query}"));
+    let target = format!("{new}{}", query.unwrap_or_default());
+    // A path of ours with a query that was read already is a URI.
+    if let Ok(uri) = target.parse::<Uri>() {
+        request.match_info_mut().get_mut().update(&uri);
+        request.head_mut().uri = uri;
+    }
 }
 
 /// Has the route answer a request that is within its caller's quota.

@@ -1,4 +1,4 @@
-//! `/v1/limits`: how much may be in use at once. An administrator sets it; tenants read their own.
+//! `/v1/spending-limits`: how much may be in use at once. An administrator sets it; tenants read their own.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, patch, web};
@@ -140,8 +140,8 @@ pub(crate) struct WhoseLimits {
     params(WhoseLimits),
     responses((status = 200, description = "The limits", body = LimitsInUse))
 )]
-#[get("/v1/limits")]
-pub(crate) async fn show_limits(
+#[get("/v1/spending-limits")]
+pub(crate) async fn show_spending_limits(
     broker: web::Data<Broker>,
     who: May<ReadSpending>,
     query: Query<WhoseLimits>,
@@ -177,8 +177,8 @@ pub(crate) async fn show_limits(
     request_body = ChangeLimits,
     responses((status = 200, description = "The limits", body = LimitsView))
 )]
-#[patch("/v1/limits")]
-pub(crate) async fn change_limits(
+#[patch("/v1/spending-limits")]
+pub(crate) async fn change_spending_limits(
     broker: web::Data<Broker>,
     who: May<WriteSpending>,
     request: HttpRequest,

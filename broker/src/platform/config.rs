@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+mod old_names;
 mod provider;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use error::ConfigError;
 pub use provider::ProviderConfig;
 
+use old_names::OldNames;
+
 /// Everything that can be set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,7 +47,7 @@ pub struct Config {
     /// A simulated market to join, where there is one.
     pub simulation: SimulationConfig,
     /// How often a caller may call.
-    pub limits: LimitsConfig,
+    pub rate_limits: RateLimitsConfig,
     /// The key under which signing keys are sealed.
     pub secrets: SecretsConfig,
     /// Quotes and holds.
@@ -121,7 +124,7 @@ pub struct SimulationConfig {
 /// without one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
+pub struct RateLimitsConfig {
     /// Whether calls are counted at all.
     pub enabled: bool,
     /// Calls with a key that only read.
@@ -356,8 +359,8 @@ impl Config {
     /// Errors: [`ConfigError::Unreadable`], naming the key.
     pub fn load(data_dir: Option<&Path>) -> Result<Self, ConfigError> {
         let mut figment = Figment::from(Serialized::defaults(defaults()))
-            .merge(Toml::file("broker.toml"))
-            .merge(Env::prefixed("BROKER__").split("__"))
+            .merge(OldNames(Toml::file("broker.toml")))
+            .merge(OldNames(Env::prefixed("BROKER__").split("__")))
             .merge(
                 Env::raw()
                     .only(&["DATABASE_URL"])
@@ -399,7 +402,7 @@ pub fn defaults() -> serde_json::Value {
         "database": {},
         "redis": {},
         "simulation": {},
-        "limits": {
+        "rate_limits": {
             "enabled": true,
             "reads": { "per_second": 50, "burst": 200 },
             "writes": { "per_second": 10, "burst": 50 },

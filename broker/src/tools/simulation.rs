@@ -81,7 +81,7 @@ impl WorldOptions {
             unconnected: Vec::new(),
             wrap: Box::new(|adapter| adapter),
             // A day passes here in a second: quotas by real time would stand in its way.
-            configure: Box::new(|config| config.limits.enabled = false),
+            configure: Box::new(|config| config.rate_limits.enabled = false),
             configure_market: Box::new(|_| {}),
         }
     }

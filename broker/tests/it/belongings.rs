@@ -197,7 +197,7 @@ impl Belongings {
             "POST /v1/api-keys/{id}/rotate" => json!({}),
             "POST /v1/projects" => json!({ "name": "llm" }),
             "POST /v1/credits" => json!({ "amount_usd": "1", "reason": "a try" }),
-            "PATCH /v1/limits" => json!({ "open_holds": 400 }),
+            "PATCH /v1/spending-limits" => json!({ "open_holds": 400 }),
             "PATCH /v1/required-tags" => json!({ "tags": [] }),
             "POST /v1/budgets" => json!({ "period": "day", "cap_usd": "1", "mode": "notify" }),
             "PATCH /v1/budgets/{id}" => json!({ "cap_usd": "2" }),

@@ -1,4 +1,4 @@
-//! `/v1/budgets`, `/v1/limits` and `/v1/balance`.
+//! `/v1/budgets`, `/v1/spending-limits` and `/v1/balance`.
 
 use market::identity::Role;
 use serde_json::{Value, json};
@@ -92,7 +92,11 @@ async fn tenants_read_their_budgets_and_limits_and_only_administrators_write_the
         denied(caller.patch(&own, &change).await);
         denied(caller.delete(&own).await);
         denied(caller.post("/v1/budgets", &ask).await);
-        denied(caller.patch("/v1/limits", &json!({ "gpus": 1 })).await);
+        denied(
+            caller
+                .patch("/v1/spending-limits", &json!({ "gpus": 1 }))
+                .await,
+        );
     }
     service.stop().await;
 }
@@ -126,10 +130,10 @@ async fn what_is_no_budget_and_no_limit_is_refused() {
         json!({ "gpus": 1_000_000_001 }),
         json!({ "usd_per_hour": "-1" }),
     ] {
-        let answer = caller.patch("/v1/limits", &bad).await;
+        let answer = caller.patch("/v1/spending-limits", &bad).await;
         answer.refused(422, "invalid_body");
     }
-    let unknown = "/v1/limits?project_id=prj_00000000000000000000000000000000";
+    let unknown = "/v1/spending-limits?project_id=prj_00000000000000000000000000000000";
     caller.get(unknown).await.refused(404, "not_found");
     service.stop().await;
 }
@@ -139,7 +143,11 @@ async fn a_limit_refuses_a_hold_and_says_how_much_is_in_use() {
     let service = Service::start_configured(|config| config.spending.open_holds = Some(1)).await;
     let admin = service.key("operator", Role::Admin).await;
     let member = service.key("acme", Role::Member).await;
-    let limits = service.with(&member).get("/v1/limits").await.expect(200);
+    let limits = service
+        .with(&member)
+        .get("/v1/spending-limits")
+        .await
+        .expect(200);
     assert_eq!(
         (&limits["open_holds"], &limits["changed_at"]),
         (&json!(1), &Value::Null),
@@ -151,7 +159,7 @@ async fn a_limit_refuses_a_hold_and_says_how_much_is_in_use() {
         said.contains("`open_holds` of the tenant is 1: 1 are in use and 1 more"),
         "{said}"
     );
-    let path = format!("/v1/limits?tenant={}", member.tenant);
+    let path = format!("/v1/spending-limits?tenant={}", member.tenant);
     let more = json!({ "open_holds": null, "usd_per_hour": "1000000" });
     let once = || service.with(&admin).once("limits-1");
     let changed = once().patch(&path, &more).await.expect(200);
@@ -164,8 +172,15 @@ async fn a_limit_refuses_a_hold_and_says_how_much_is_in_use() {
         (&Value::Null, &json!("1000000.00"), &json!(4_096))
     );
     assert_eq!(once().patch(&path, &more).await.expect(200), changed);
-    let seen = service.with(&member).get("/v1/limits").await.expect(200);
+    let seen = service
+        .with(&member)
+        .get("/v1/spending-limits")
+        .await
+        .expect(200);
     assert_eq!(seen["in_use"]["open_holds"], 1);
+    // The old path of before still answers, with its query.
+    let old = format!("/v1/limits?tenant={}", member.tenant);
+    assert_eq!(service.with(&admin).get(&old).await.expect(200), seen);
     assert!(seen["in_use"]["gpus"].as_u64() > Some(0));
     hold(&service, &member).await;
 
@@ -258,7 +273,11 @@ async fn a_hold_whose_budget_is_used_up_since_is_not_confirmed() {
     );
 
     // Room for either of them in the longest of months, and not for both: neither has an end.
-    let limits = service.with(&member).get("/v1/limits").await.expect(200);
+    let limits = service
+        .with(&member)
+        .get("/v1/spending-limits")
+        .await
+        .expect(200);
     let both: f64 = limits["in_use"]["usd_per_hour"]
         .as_str()
         .and_then(|sum| sum.parse().ok())

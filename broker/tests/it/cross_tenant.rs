@@ -71,7 +71,7 @@ const LISTS: [&str; 16] = [
     "/v1/projects",
     "/v1/reports/costs",
     "/v1/balance",
-    "/v1/limits",
+    "/v1/spending-limits",
     "/v1/required-tags",
     "/v1/budgets",
     "/v1/commitments",

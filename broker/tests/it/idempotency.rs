@@ -188,7 +188,10 @@ async fn what_the_query_names_is_a_part_of_the_request() {
     };
     let (vision, speech) = (project("vision").await, project("speech").await);
     let limit = async |project: &str| {
-        let path = format!("/v1/limits?tenant={}&project_id={project}", acme.tenant);
+        let path = format!(
+            "/v1/spending-limits?tenant={}&project_id={project}",
+            acme.tenant
+        );
         let limit = json!({ "open_holds": 3 });
         service.with(&admin).once("k1").patch(&path, &limit).await
     };

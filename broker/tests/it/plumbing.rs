@@ -122,7 +122,7 @@ async fn a_replica_that_lost_its_redis_is_ready_and_says_so() {
     let service = Service::start_as(WorldOptions {
         nodes: NodeRunner::Off,
         configure: Box::new(move |config| {
-            config.limits.enabled = false;
+            config.rate_limits.enabled = false;
             config.redis.url = Some(url.clone());
         }),
         ..usual_world()

@@ -29,7 +29,7 @@ async fn before_midnight() -> Service {
             };
             let id = "voltagepark".parse().expect("a provider");
             config.providers.insert(id, settings);
-            config.limits.enabled = false;
+            config.rate_limits.enabled = false;
         }),
         ..WorldOptions::new(place.path())
     })

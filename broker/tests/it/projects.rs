@@ -177,7 +177,7 @@ async fn what_is_of_the_whole_tenant_is_out_of_reach() {
     for path in [
         "/v1/webhook-endpoints",
         "/v1/balance",
-        "/v1/limits",
+        "/v1/spending-limits",
         "/v1/budgets",
         "/v1/credits",
         "/v1/members",

@@ -53,7 +53,7 @@ impl Replicas {
         let lines = [Arc::new(Line::default()), Arc::new(Line::default())];
         let configure = move |config: &mut Config| {
             config.redis.url = Some(redis.clone());
-            config.limits.enabled = false;
+            config.rate_limits.enabled = false;
         };
         let world = World::open(WorldOptions {
             store: Some(database.store.clone()),

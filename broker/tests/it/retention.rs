@@ -24,7 +24,7 @@ async fn pass(service: &Service, days: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_old_is_let_go_and_whoever_missed_it_is_told() {
     let service = Service::start_configured(|config| {
-        config.limits.enabled = false;
+        config.rate_limits.enabled = false;
         config.retention.events_days = 10;
         config.retention.webhook_deliveries_days = 5;
     })
@@ -95,7 +95,7 @@ async fn what_is_old_is_let_go_and_whoever_missed_it_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_let_go_of_one_tenant_keeps_nothing_else() {
     let service = Service::start_configured(|config| {
-        config.limits.enabled = false;
+        config.rate_limits.enabled = false;
         config.retention.events_days = 10;
     })
     .await;
@@ -139,7 +139,7 @@ async fn what_cannot_be_let_go_of_one_tenant_keeps_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quote_that_nobody_took_is_kept_for_thirty_days_with_its_plan() {
-    let service = Service::start_configured(|config| config.limits.enabled = false).await;
+    let service = Service::start_configured(|config| config.rate_limits.enabled = false).await;
     let member = service.key("acme", Role::Member).await;
     quote(&service, &member).await;
     pass(&service, 29).await;
@@ -172,7 +172,7 @@ async fn more_than_a_batch_is_let_go_in_one_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_nobody_quoted_is_kept_for_two_days() {
-    let service = Service::start_configured(|config| config.limits.enabled = false).await;
+    let service = Service::start_configured(|config| config.rate_limits.enabled = false).await;
     let member = service.key("acme", Role::Member).await;
     let demand = orderable_demand(&service).await;
     let plan = service.with(&member).post("/v1/plans", &demand).await;

@@ -144,8 +144,8 @@ fn every_setting() -> Vec<Setting> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
         structs(&std::fs::read_to_string(source).expect("a source of the configuration"))
     };
-    let mut structs = read("src/config.rs");
-    structs.extend(read("src/config/provider.rs"));
+    let mut structs = read("src/platform/config.rs");
+    structs.extend(read("src/platform/config/provider.rs"));
     structs.extend(read("../market/src/provider_facts.rs"));
     let defaults = broker::platform::config::defaults();
     settings(&structs, &structs["Config"], "", &defaults)

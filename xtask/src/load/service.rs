@@ -160,7 +160,7 @@ fn prepare(command: &mut Command, dir: &TempDir, database: Option<&Database>) {
     command
         .env_remove("DATABASE_URL")
         .env_remove("REDIS_URL")
-        .env("BROKER__LIMITS__ENABLED", "false")
+        .env("BROKER__RATE_LIMITS__ENABLED", "false")
         .current_dir(dir.path())
         .arg("--data-dir")
         .arg(dir.path());

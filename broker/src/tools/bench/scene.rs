@@ -56,7 +56,7 @@ impl Scene {
     ) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let mut config = Config::embedded(dir.path())?;
-        config.limits.enabled = limited;
+        config.rate_limits.enabled = limited;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let (mode, clock) = (DatabaseMode::Simulation, Arc::new(SystemClock));

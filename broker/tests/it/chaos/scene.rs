@@ -108,7 +108,7 @@ impl Scene {
                 "BROKER__SIMULATION__CREDENTIAL",
                 simulator.control_credential(),
             ),
-            ("BROKER__LIMITS__ENABLED", "false".to_owned()),
+            ("BROKER__RATE_LIMITS__ENABLED", "false".to_owned()),
             // A hold must outlast the time without a replica, which is long by this clock.
             ("BROKER__SALES__HOLD_SECONDS", "86400".to_owned()),
             ("BROKER__SALES__COOLDOWN_SECONDS", "60".to_owned()),

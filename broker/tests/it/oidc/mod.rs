@@ -13,7 +13,7 @@ use issuer::{Issuer, Kind, Signer};
 async fn service(issuer: &Issuer) -> Service {
     let config = issuer.config();
     let service = Service::start_configured(move |broker| {
-        broker.limits.enabled = false;
+        broker.rate_limits.enabled = false;
         broker.oidc = vec![config.clone()];
     })
     .await;
@@ -235,7 +235,7 @@ async fn no_confusion_of_algorithms_or_keys_gets_in() {
     let mut config = issuer.config();
     config.algorithms = vec![broker::platform::config::OidcAlgorithm::Es256];
     let narrow = Service::start_configured(move |broker| {
-        broker.limits.enabled = false;
+        broker.rate_limits.enabled = false;
         broker.oidc = vec![config.clone()];
     })
     .await;
@@ -264,7 +264,7 @@ async fn the_key_of_one_issuer_does_not_sign_for_another() {
     b.tenant_map.clear();
     b.tenant = Some("other".to_owned());
     let service = Service::start_configured(move |broker| {
-        broker.limits.enabled = false;
+        broker.rate_limits.enabled = false;
         broker.oidc = vec![a.clone(), b.clone()];
     })
     .await;

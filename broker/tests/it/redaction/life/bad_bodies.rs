@@ -63,7 +63,7 @@ impl Life {
                 json!({ "token": misplaced }),
             ),
             ("POST /v1/budgets", json!({ "cap_usd": misplaced })),
-            ("PATCH /v1/limits", json!({ "gpus": misplaced })),
+            ("PATCH /v1/spending-limits", json!({ "gpus": misplaced })),
         ];
         for key in [self.member.clone(), self.admin.clone()] {
             let caller = self.service.with(&key);

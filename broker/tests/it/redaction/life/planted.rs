@@ -49,7 +49,7 @@ pub(super) fn configuration(
     let token = scraper.clone();
     let configure = move |config: &mut Config| {
         let secret = |text: &str| Some(SecretString::from(text.to_owned()));
-        config.limits.enabled = false;
+        config.rate_limits.enabled = false;
         config.sales.cooldown_seconds = 0;
         config.secrets.key = secret(&sealing);
         config.redis.url = secret(&format!("redis://me:{redis}@127.0.0.1:1"));
