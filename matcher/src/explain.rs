@@ -101,7 +101,7 @@ pub(crate) fn reasons(
     reasons
 }
 
-/// What a measurement changed, and how near to it this hardware is.
+/// The effect of a measurement, and how similar this hardware is to the measured one.
 fn measured(what: &str, calibration: &Calibration, nearness: Nearness) -> String {
     let Calibration {
         measured,

@@ -22,7 +22,7 @@ pub(crate) struct Ranked<'s> {
     /// The place of its group's fit among the ranking's.
     fit: usize,
     offer: OfferRef<'s>,
-    /// What differs from it in its place alone and comes after it.
+    /// Offers that differ from it only in their place and come after it.
     also: Vec<OfferRef<'s>>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Ranking<'s> {
     least: Option<i128>,
     /// The fits of the groups that an offer was taken of.
     fits: Vec<Fit>,
-    /// How many offers were looked at for their rank.
+    /// The number of offers whose rank was computed.
     scored: usize,
 }
 
@@ -261,7 +261,7 @@ impl<'s> Ranking<'s> {
         }
     }
 
-    /// How many offers were looked at for their rank.
+    /// The number of offers whose rank was computed.
     #[cfg(test)]
     pub(crate) const fn scored(&self) -> usize {
         self.scored

@@ -167,7 +167,7 @@ impl ReasonCode {
         }
     }
 
-    /// What it means, in one sentence for a reader of a plan.
+    /// The meaning, in one sentence for a reader of a plan.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {

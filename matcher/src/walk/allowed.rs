@@ -8,7 +8,7 @@ use market::offer::Offer;
 
 use crate::snapshot::{Row, RowId, Snapshot};
 
-/// An offer that a demand's policy, places, kinds of machine, ages and ceiling let in.
+/// An offer that passes a demand's policy, places, kinds of machine, ages and ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Allowed(RowId);
 
