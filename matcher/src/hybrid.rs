@@ -81,7 +81,7 @@ pub struct HybridPair {
 /// The dates and amounts of a training run and the fleet that follows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HybridBill {
-    /// The duration of the run, including failures. Units: GPU-seconds.
+    /// The GPU-seconds of the run, including failures.
     #[schema(minimum = 0)]
     pub train_gpu_seconds: i64,
     /// The cost of the run. Units: US dollars.

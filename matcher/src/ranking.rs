@@ -101,7 +101,7 @@ pub(crate) struct Ranking<'s> {
     scored: usize,
 }
 
-/// Puts one to the kept one that differs from it in its place alone; gives it back where there is none.
+/// Attaches an offer to the kept one that differs from it only in its place; returns it where there is none.
 fn with_its_like<'s>(heap: &mut BinaryHeap<Ranked<'s>>, ranked: Ranked<'s>) -> Option<Ranked<'s>> {
     let is_like = |kept: &Ranked<'s>| {
         kept.key == ranked.key && kept.offer.differs_in_place_alone(ranked.offer)
@@ -267,8 +267,8 @@ impl<'s> Ranking<'s> {
         self.scored
     }
 
-    /// The best of every class, cheapest first, each with how it would be taken: all that a plan
-    /// may show, and mostly more.
+    /// The best of every class, cheapest first, each with its fit: all that a plan may show, and usually
+    /// more.
     pub(crate) fn into_sorted(self) -> Vec<(Ranked<'s>, Fit)> {
         let fits = self.fits;
         let all = self.best.into_iter().flat_map(|best| best.heap);

@@ -27,8 +27,7 @@ pub(crate) use allowed::{Allowed, AllowedRow};
 #[derive(Clone)]
 pub(crate) struct OpenGroup<'a> {
     pub(crate) group: GroupRef<'a>,
-    /// How each of its offers would be taken that is not taken with more nodes; the cost in it is
-    /// the first one's.
+    /// The fit of each of its offers that does not use more nodes; its cost is that of the first offer.
     pub(crate) fit: Fit,
     /// The fits with more nodes, for offers that have so many.
     larger: Option<Larger>,

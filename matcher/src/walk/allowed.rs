@@ -1,5 +1,5 @@
-//! The proof that a demand takes an offer: only the walk gives one, and a candidate's line is made of
-//! nothing else.
+//! The proof that an offer passed a demand's tests. Only the walk makes one, and a candidate's line needs
+//! one.
 
 use std::ops::Deref;
 
