@@ -101,7 +101,7 @@ pub(crate) fn reasons(
     reasons
 }
 
-/// What a measurement changed, and how near to it this hardware is.
+/// The effect of a measurement, and how similar this hardware is to the measured one.
 fn measured(what: &str, calibration: &Calibration, nearness: Nearness) -> String {
     let Calibration {
         measured,
@@ -121,7 +121,7 @@ fn measured(what: &str, calibration: &Calibration, nearness: Nearness) -> String
     )
 }
 
-/// The GPU that the plan assumes where the seller does not say the form.
+/// The GPU that the plan assumes where the provider does not state the form.
 fn planned_as(offer: &Offer, least: &str) -> String {
     format!(
         "`{}` does not say which {} it is: planned as {least}, the least of them",

@@ -50,7 +50,7 @@ pub(crate) struct Seller<'a> {
 }
 
 impl Seller<'_> {
-    /// As [`Filter::evidence_hours`] has it.
+    /// As in [`Filter::evidence_hours`].
     pub(crate) const fn evidence_hours(&self) -> Option<f64> {
         self.evidence_hours
     }
@@ -92,7 +92,7 @@ impl Among<'_> {
 }
 
 impl<'a> Filter<'a> {
-    /// The same for a search that is run otherwise.
+    /// The same filter with other search options.
     pub(crate) fn with<'b>(&self, options: &'b SearchOptions) -> Filter<'b>
     where
         'a: 'b,
@@ -206,7 +206,7 @@ impl<'a> Filter<'a> {
     /// not say when the capacity ends. Units: hours; `None` for no limit.
     pub(crate) fn evidence_hours(&self, view: Option<&ProviderView>) -> Option<f64> {
         if self.ends_by.is_some() {
-            // To that end it is valid, and no work is planned beyond.
+            // The evidence is valid until that end, and no work is planned beyond it.
             return None;
         }
         let policy = self.shared.policy?;
@@ -273,7 +273,7 @@ impl<'a> Filter<'a> {
     ) -> Result<Money, ReasonCode> {
         let rate = key.rate(price).ok_or(ReasonCode::NoPrice)?;
         let each = key.node_price_units(price).ok_or(ReasonCode::NoPrice)?;
-        // More than a sum of money can hold is above any ceiling.
+        // A cost that overflows is above any ceiling.
         let units = each
             .checked_mul(i64::from(nodes))
             .ok_or(ReasonCode::Ceiling)?;
@@ -305,7 +305,7 @@ pub(crate) fn check_stock(stock: &Availability, held: u32, nodes: u32) -> Result
 
 /// The nodes that may be taken beside those that are held or leased already.
 ///
-/// Where the provider counts nothing, one holder at a time is let in.
+/// Where the provider publishes no count, one holder at a time may take nodes.
 pub(crate) fn free_nodes(stock: &Availability, held: u32) -> u32 {
     match stock.nodes {
         _ if stock.is_sold_out() => 0,

@@ -72,11 +72,11 @@ impl Budget {
 pub struct Column {
     /// The price of a node for an hour, above zero. Units: 1e-8 US dollars.
     pub price_units: i64,
-    /// What a node carries. Units: those of the need.
+    /// The load that a node carries. Units: those of the need.
     pub capacity: u64,
     /// Nodes that can be had.
     pub stock: u32,
-    /// What is lost together with it: columns of one number fail together.
+    /// Its failure domain: columns of one number fail together.
     pub domain: u32,
 }
 
@@ -85,9 +85,9 @@ pub struct Column {
 pub struct FleetProblem {
     /// The offers.
     pub columns: Vec<Column>,
-    /// What the fleet carries at least.
+    /// The least load that the fleet must carry.
     pub need: u64,
-    /// What it still carries when any one domain is lost; zero where nothing is asked.
+    /// The load that it must still carry when any one domain is lost; zero without a rule on losses.
     pub kept: u64,
 }
 
@@ -96,13 +96,13 @@ pub struct FleetProblem {
 pub struct Fleet {
     /// Nodes of each column.
     pub counts: Vec<u32>,
-    /// What they cost. Units: 1e-8 US dollars per hour.
+    /// Their cost. Units: 1e-8 US dollars per hour.
     pub cost_units: i128,
-    /// What any fleet that carries the load costs at least, proved. Units: the same.
+    /// A proved lower bound on the cost of any fleet that carries the load. Units: the same.
     pub lower_bound_units: i128,
 }
 
-/// What is wrong with a fleet.
+/// The fault of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// It has counts for other columns.
@@ -166,7 +166,7 @@ impl FleetProblem {
         }
     }
 
-    /// What all columns together carry.
+    /// The load that all columns together carry.
     fn supply(&self) -> u128 {
         let each = self.columns.iter();
         each.map(|column| u128::from(column.capacity) * u128::from(column.stock))

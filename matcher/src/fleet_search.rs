@@ -39,7 +39,7 @@ pub(crate) struct FleetLine<'a> {
     pub(crate) row: &'a AllowedRow,
     pub(crate) nodes: u32,
     pub(crate) node: ServeFit,
-    /// By which commitment the nodes are paid for.
+    /// The commitment that pays for the nodes.
     pub(crate) covered: Option<Covered>,
 }
 
@@ -55,12 +55,12 @@ pub(crate) struct Mix<'a> {
     pub(crate) columns: &'a [Column],
 }
 
-/// What is found for a serving demand that is planned in one way.
+/// The result for a serving demand at one planned share.
 struct Round<'a> {
     parts: Parts<'a>,
     /// The fleets of several offers that are shown, or why there is none.
     found: Result<Vec<Choice>, NoFleet>,
-    /// What the cheapest fleet of one offer costs.
+    /// The cost of the cheapest fleet of one offer.
     cheapest: Option<i128>,
     ranking: Ranking<'a>,
 }
@@ -92,7 +92,7 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
         shown::candidates(query, serve, filter, &parts, &found, ranking, &mut known);
     let wider = wider::put_meeting_first(serve, filter, &held, &mut candidates, &mut known);
     for line in found.iter().flat_map(|choice| &choice.lines) {
-        // What carries a part of a candidate satisfies the demand.
+        // An offer that carries a part of a candidate satisfies the demand.
         parts.all[line.part].alone = Ok(());
     }
     parts.take_in(&wider);

@@ -13,7 +13,7 @@ use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, check_gpu};
 use crate::snapshot::{PartitionKey, Snapshot};
 
-/// What a `gpus` demand asks of each offer.
+/// The requirements of a `gpus` demand on each offer.
 pub(crate) struct GpusQuery<'a> {
     demand: &'a GpusDemand,
 }
@@ -35,7 +35,7 @@ impl<'a> GpusQuery<'a> {
         self.demand
     }
 
-    /// Whether a node of the offer has as many GPUs as are asked for.
+    /// Whether a node of the offer has the requested number of GPUs.
     pub(crate) fn check_count(&self, key: &PartitionKey) -> Result<(), ReasonCode> {
         match key.gpus.as_whole() {
             None => Err(ReasonCode::Slice),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::perf::chip::Architecture;
 
-/// GPUs that a node must have to work in a gang with others.
+/// GPUs that a node must have to be used in a multi-node job.
 pub(crate) const GANG_NODE_GPUS: u32 = 4;
 
 /// GPUs of a whole training node.

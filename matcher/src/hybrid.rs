@@ -37,10 +37,10 @@ use halves::search_half;
 /// How many pairs are shown.
 const PAIRS_SHOWN: usize = 10;
 
-/// For how many later ends of fleets they are searched again.
+/// The number of later ends of fleets for which fleets are searched again.
 const MOST_LATER_ENDS: usize = 8;
 
-/// What was found for a hybrid demand, beside the candidates of its halves.
+/// The result for a hybrid demand, beside the candidates of its halves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HybridPlan {
     /// How many offers can train.
@@ -60,7 +60,7 @@ pub struct HybridPlan {
     pub serve_span_assumed: bool,
     /// The best pairs, best first.
     pub pairs: Vec<HybridPair>,
-    /// What the best pair is compared with.
+    /// The baselines for the best pair.
     pub baselines: Vec<HybridBaseline>,
 }
 
@@ -81,10 +81,10 @@ pub struct HybridPair {
 /// The dates and amounts of a training run and the fleet that follows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HybridBill {
-    /// What the run takes, failures included. Units: GPU-seconds.
+    /// The GPU-seconds of the run, including failures.
     #[schema(minimum = 0)]
     pub train_gpu_seconds: i64,
-    /// What the run costs. Units: US dollars.
+    /// The cost of the run. Units: US dollars.
     pub train_usd: Money,
     /// When the run is predicted to be done.
     pub trained_at: DateTime<Utc>,
@@ -92,22 +92,22 @@ pub struct HybridBill {
     pub staging: Vec<StagingLeg>,
     /// When the weights have left, and the training nodes are released.
     pub released_at: DateTime<Utc>,
-    /// What the training nodes cost while the weights leave them. Units: US dollars.
+    /// The cost of the training nodes while the weights leave them. Units: US dollars.
     pub staging_hold_usd: Money,
-    /// What their provider charges for the weights that leave it. Units: US dollars.
+    /// Their provider's charge for the egress of the weights. Units: US dollars.
     pub egress_usd: Money,
     /// When the fleet has the weights and its window has begun.
     pub serves_from: DateTime<Utc>,
     /// The time for which it is paid. Units: seconds.
     #[schema(minimum = 0)]
     pub serve_seconds: i64,
-    /// What it costs for so long. Units: US dollars.
+    /// Its cost for that time. Units: US dollars.
     pub serve_usd: Money,
     /// The part that pays for RDMA between nodes, which serving does not use: the difference to the cheapest
     /// fleet found without RDMA. Absent where no such fleet was found. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interconnect_premium_usd: Option<Money>,
-    /// What the whole costs: run, staging, egress and fleet. Units: US dollars.
+    /// The total cost: run, staging, egress and fleet. Units: US dollars.
     pub total_usd: Money,
     /// The extra cost at the offers' own prices, without commitments. Absent where no commitment pays for any
     /// of it. Units: US dollars.
@@ -118,7 +118,7 @@ pub struct HybridBill {
 /// The way of the weights to one site of the fleet; each site gets them once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StagingLeg {
-    /// Who runs the site.
+    /// The provider of the site.
     pub provider: ProviderId,
     /// The region of the site, as its provider writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,15 +126,15 @@ pub struct StagingLeg {
     /// How long it takes. Units: seconds.
     #[schema(minimum = 0)]
     pub seconds: i64,
-    /// What the provider of the training nodes charges. Units: US dollars per 1e9 bytes.
+    /// The egress price of the training nodes' provider. Units: US dollars per 1e9 bytes.
     pub usd_per_gb: Money,
     /// Whether that price is listed; otherwise it is the highest listed price.
     pub price_listed: bool,
-    /// What the leg costs. Units: US dollars.
+    /// The cost of the leg. Units: US dollars.
     pub usd: Money,
 }
 
-/// What a hybrid plan is compared with.
+/// The kinds of baseline of a hybrid plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BaselineKind {
@@ -149,10 +149,10 @@ pub enum BaselineKind {
 pub struct HybridBaseline {
     /// The restriction.
     pub kind: BaselineKind,
-    /// What would be taken; nothing where no offers do both under it.
+    /// The lines of both halves; absent where no offers do both under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<BaselineWay>,
-    /// What the best pair costs less. Units: US dollars.
+    /// The saving of the best pair. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saves_usd: Option<Money>,
 }
@@ -160,9 +160,9 @@ pub struct HybridBaseline {
 /// How both halves are done under a restriction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct BaselineWay {
-    /// What would train.
+    /// The lines that train.
     pub train: Vec<OfferView>,
-    /// What would serve.
+    /// The lines that serve.
     pub serve: Vec<OfferView>,
     /// When, and for how much.
     #[serde(flatten)]
@@ -185,7 +185,7 @@ impl BaselineKind {
 pub struct HybridSearch<'a> {
     /// The offers.
     pub snapshot: &'a Snapshot,
-    /// What of them is held or leased.
+    /// Their nodes that are held or leased.
     pub held: &'a Held,
     /// The time.
     pub now: DateTime<Utc>,
@@ -229,7 +229,7 @@ pub fn search_hybrid(
     let plain = reckoning.cheapest_plain(&fleets);
     let found = baselines(search, &reckoning, &train_demand, &serve_demand, plain);
     let mut pairs = reckoning.pairs(&runs, &fleets, plain);
-    // A way under a restriction is a way: where it beats all pairs, it is one of them.
+    // A restricted way is a valid pair: where it beats all pairs, it becomes one of them.
     for way in found.iter().filter_map(|baseline| baseline.way.as_ref()) {
         if pairs
             .first()

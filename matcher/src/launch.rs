@@ -21,7 +21,7 @@ const FIRST_PORT: u16 = 8_000;
 /// The file of settings, where the command line is run.
 const CONFIG_FILE: &str = "engine.yaml";
 
-/// How the engine is started on each node of an offer.
+/// The start command of the engine on each node of an offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct EngineLaunch {
     /// The offer.
@@ -31,7 +31,7 @@ pub struct EngineLaunch {
     /// Starts the first replica; further ones use the next GPUs and the next port. The command expects
     /// weights in the requested precision under the model's name.
     pub command: String,
-    /// The file that the command reads; nothing where it reads none.
+    /// The file that the command reads; absent where it reads none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<EngineConfig>,
     /// The ports of all replicas on a node. The source of the requests must be able to reach them.

@@ -54,7 +54,7 @@ pub use verdict::{OfferOutcome, OfferVerdict};
 
 /// The texts of the tables that predictions and prices of staging follow from: models, chips,
 /// constants, places of users, egress, link floors, published figures of GPUs, regions of providers.
-/// Whoever records a decision records their digest.
+/// A record of a decision contains their digest.
 #[must_use]
 pub const fn tables() -> [&'static str; 8] {
     [

@@ -12,7 +12,7 @@ use crate::MatchError;
 /// The figures of a transformer that decide its memory and its speed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFigures {
-    /// What the model is called, for reasons.
+    /// The name of the model, for reasons.
     pub name: String,
     /// All parameters.
     pub params_total: f64,
@@ -37,7 +37,7 @@ pub struct ModelFigures {
     pub kv_heads: u32,
     /// Numbers kept in the key-value cache for each token, over all layers.
     pub kv_elements_per_token: f64,
-    /// Attention that looks back a limited way only.
+    /// Attention with a limited window.
     pub sliding: Option<Sliding>,
 }
 
@@ -61,7 +61,7 @@ pub struct Experts {
 pub struct Sliding {
     /// How far. Units: tokens.
     pub window: u32,
-    /// The share of layers that are so.
+    /// The share of layers with such a window.
     pub layer_fraction: f64,
 }
 
@@ -111,7 +111,7 @@ impl ModelFigures {
         }
     }
 
-    /// Whether each token uses a part of the parameters alone.
+    /// Whether each token uses only a part of the parameters.
     #[must_use]
     pub fn is_mixture(&self) -> bool {
         self.params_active < 0.9 * self.params_total

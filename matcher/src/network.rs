@@ -17,7 +17,7 @@ const FIBRE_KM_PER_MS: f64 = 200.0;
 /// How much longer than the straight way over ground cables are, routers included: assumed.
 const DETOUR: f64 = 1.4;
 
-/// What the last mile adds to a round trip: assumed. Units: milliseconds.
+/// The assumed round trip of the last mile. Units: milliseconds.
 const LAST_MILE_MS: f64 = 4.0;
 
 /// The round trip that is assumed where the place of an offer is unknown: that of the farthest two points on
@@ -59,7 +59,7 @@ impl Users {
     /// `None` where the demand does not state its users. Users of a country that the table lacks count as
     /// being at the farthest distance.
     pub(crate) fn of(shares: &[UserShare]) -> Option<Self> {
-        // However often a country is named, its places are looked at once for an offer.
+        // The places of a country are evaluated once per offer, even if the demand names it several times.
         let mut countries: Vec<(Country, f64)> = Vec::new();
         for UserShare { country, share } in shares {
             match countries.iter_mut().find(|(known, _)| known == country) {

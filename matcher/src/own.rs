@@ -21,7 +21,7 @@ use crate::search::{Figures, Fit, Query};
 use crate::snapshot::{OfferRef, Snapshot};
 use crate::walk::AllowedRow;
 
-/// How the nodes that are taken of an offer are paid for.
+/// The commitments that pay for the nodes of an offer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cover {
     /// Nodes that are paid for, by commitment.
@@ -127,9 +127,9 @@ pub(crate) fn mean(
     ))
 }
 
-/// So many nodes of one offer that a commitment pays for, by how long it does where no other offer
-/// takes of it: as long as it may for as many as its node-hours are left for, and no time for the
-/// others. Together they are paid for as long as when they share the node-hours.
+/// Splits so many nodes of one offer by how long a commitment pays for them, if no other offer uses it. It
+/// pays in full for as many nodes as it has node-hours left, and not at all for the others. The total paid
+/// time is the same as if they shared the node-hours.
 pub(crate) fn lasting(
     filter: &Filter<'_>,
     covered: Covered,
@@ -158,7 +158,7 @@ pub(crate) fn lasting(
         .collect()
 }
 
-/// A commitment of the tenant's.
+/// A commitment of the tenant.
 pub(crate) fn open<'f>(filter: &'f Filter<'_>, id: CommitmentId) -> Option<&'f OpenCommitment> {
     let mut known = filter.options.own.commitments.iter();
     known.find(|open| open.commitment.id == id)
@@ -179,7 +179,7 @@ impl Cover {
         lines
     }
 
-    /// What is paid for, in words.
+    /// The commitments in words.
     pub(crate) fn reasons(&self, filter: &Filter<'_>, nodes: u32, rate: Rate) -> Vec<String> {
         let all = |(some, covered): &(u32, Covered)| reason(filter, *some, nodes, covered, rate);
         self.parts.iter().filter_map(all).collect()
@@ -244,7 +244,7 @@ pub(crate) fn has_commitment(own: &OwnCapacity, provider: &ProviderId) -> bool {
     all.any(|open| open.commitment.provider == *provider)
 }
 
-/// Whether a commitment means the offer.
+/// Whether a commitment covers the offer.
 pub(crate) fn is_covered(own: &OwnCapacity, offer: OfferRef<'_>) -> bool {
     let traits = traits(offer);
     own.commitments_of(offer.provider(), &traits)
@@ -263,7 +263,7 @@ fn traits(offer: OfferRef<'_>) -> OfferTraits<'_> {
     }
 }
 
-/// What a node of an offer costs this tenant an hour: as agreed, else as listed.
+/// The tenant's price of a node-hour of an offer: the agreed one, else the listed one.
 #[must_use]
 pub fn price_for(own: &OwnCapacity, offer: OfferRef<'_>, now: DateTime<Utc>) -> Money {
     let listed = offer.price_per_node_hour();

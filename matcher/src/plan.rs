@@ -20,14 +20,14 @@ use crate::walk::AllowedRow;
 
 pub use self::facts::{Facts, RunLayout, RunStrategy};
 
-/// What a search found. The same snapshot, demand and overlay give the same plan.
+/// The result of a search. The same snapshot, demand and overlay give the same plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The generation of the snapshot it was found in.
     pub generation: u64,
     /// The kind of the demand.
     pub kind: DemandKind,
-    /// How many offers satisfy the demand, shown or not.
+    /// The number of offers that satisfy the demand, shown or not.
     pub eligible: usize,
     /// The best of them, best first.
     pub candidates: Vec<Candidate>,
@@ -35,10 +35,10 @@ pub struct Plan {
     pub rejected: Rejections,
     /// One rejected offer for each reason that occurs, in the order of the codes.
     pub refused: Vec<Refused>,
-    /// What a fleet would cost less with weights of other precisions, cheapest first.
+    /// The savings of a fleet with weights of other precisions, cheapest first.
     #[serde(default)]
     pub alternatives: Vec<Alternative>,
-    /// How the halves of a hybrid demand go together; nothing for other kinds.
+    /// The pairs of a hybrid demand; absent for other kinds.
     #[serde(default)]
     pub hybrid: Option<HybridPlan>,
 }
@@ -48,14 +48,14 @@ pub struct Plan {
 pub struct Candidate {
     /// Its rank, from 1.
     pub rank: usize,
-    /// The half of a hybrid demand that it satisfies; nothing for other kinds.
+    /// The half of a hybrid demand that it satisfies; absent for other kinds.
     #[serde(default)]
     pub half: Option<Half>,
-    /// What would be taken.
+    /// Its offers and their nodes.
     pub lines: Vec<CandidateLine>,
-    /// What the tenant would pay per GPU-hour of the first line.
+    /// The tenant's price per GPU-hour of the first line.
     pub rate: Rate,
-    /// What the tenant would pay for the first hour of all lines, at their rates.
+    /// The tenant's cost for the first hour of all lines, at their rates.
     pub cost_per_hour: Money,
     /// The figures behind the reasons.
     pub facts: Facts,
@@ -70,7 +70,7 @@ pub struct Candidate {
     pub also_at: Vec<AlsoAt>,
 }
 
-/// Another place at which the same is sold at the same price.
+/// Another place with the same offer at the same price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AlsoAt {
     /// The offer there.
@@ -87,18 +87,18 @@ pub struct Alternative {
     pub weights: Precision,
     /// US dollars per hour of the best candidate with it.
     pub price_usd_hour: Money,
-    /// US dollars per hour that it costs less than the best candidate as asked for.
+    /// The saving in US dollars per hour against the best candidate with the requested weights.
     pub saves_usd_hour: Money,
-    /// What 1e6 output tokens are predicted to cost with it while the fleet writes all that it can.
+    /// The predicted cost of 1e6 output tokens with it, at full capacity of the fleet.
     /// Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_million_tokens: Option<Money>,
-    /// The same of the best candidate as asked for. Units: US dollars.
+    /// The same for the best candidate with the requested weights. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_usd_per_million_tokens: Option<Money>,
 }
 
-/// So many nodes of one offer that the demand's policy allows.
+/// A number of nodes of one offer that the demand's policy allows.
 ///
 /// Only a search can make one, from an offer that passed every rule of the demand. No other code can make
 /// one:
@@ -122,14 +122,14 @@ pub struct Alternative {
 #[serde(transparent)]
 pub struct CandidateLine(Placed);
 
-/// What a candidate's line takes.
+/// The content of a candidate's line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Placed {
     /// The offer as it was found.
     pub offer: Offer,
     /// Nodes of it.
     pub nodes: u32,
-    /// By which commitment they are paid for, and until when; nothing where they are not.
+    /// The commitment that pays for them, and its end; absent where none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
 }
@@ -151,7 +151,7 @@ impl CandidateLine {
         })
     }
 
-    /// What a GPU of it costs an hour at the start, at an offer's own rate where nothing is paid for.
+    /// The rate of its GPU-hour at the start; the offer's own rate without a commitment.
     pub(crate) fn starting_rate(&self, own: Rate) -> Rate {
         match self.covered {
             Some(covered) => covered.rate_usd_gpu_hour,
@@ -172,7 +172,7 @@ pub struct CoveredLine {
     pub covered: Covered,
 }
 
-/// How many offers do not satisfy the demand, by reason.
+/// The number of offers that do not satisfy the demand, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Rejections {
     /// All of them.
@@ -185,14 +185,14 @@ pub struct Rejections {
 /// One rejected offer, as an example of its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Refused {
-    /// The half of a hybrid demand that it was tested for; nothing for other kinds.
+    /// The half of a hybrid demand that it was tested for; absent for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half: Option<Half>,
     /// The reason.
     pub reason: ReasonCode,
     /// The offer.
     pub offer_id: OfferId,
-    /// Who sells it.
+    /// Its provider.
     pub provider: ProviderId,
     /// The provider's own name for it.
     pub sku: String,
@@ -315,7 +315,7 @@ pub struct PlanView {
     pub generation: u64,
     /// The kind of the demand.
     pub kind: DemandKind,
-    /// How many offers satisfy the demand, shown or not.
+    /// The number of offers that satisfy the demand, shown or not.
     pub eligible: usize,
     /// The best of them, best first.
     pub candidates: Vec<CandidateView>,
@@ -323,10 +323,10 @@ pub struct PlanView {
     pub rejected: Rejections,
     /// One rejected offer for each reason that occurs.
     pub refused: Vec<Refused>,
-    /// What a fleet would cost less with weights of other precisions, cheapest first.
+    /// The savings of a fleet with weights of other precisions, cheapest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
-    /// How the halves of a hybrid demand go together.
+    /// The pairs of a hybrid demand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hybrid: Option<HybridPlan>,
 }
@@ -339,7 +339,7 @@ pub struct CandidateView {
     /// The half of a hybrid demand that it satisfies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half: Option<Half>,
-    /// What would be taken: offers, each with its nodes.
+    /// Its offers, each with its nodes.
     pub lines: Vec<OfferView>,
     /// The lines whose nodes are paid for already; they cost the commitment's rate until it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -355,7 +355,7 @@ pub struct CandidateView {
     /// How the engine of a fleet is started, for each line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launch: Vec<EngineLaunch>,
-    /// Other places of the same thing at the same price, where it can only be compared.
+    /// Other places of the same offer at the same price, where it cannot be ordered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_at: Vec<AlsoAt>,
 }
@@ -363,7 +363,7 @@ pub struct CandidateView {
 /// A line of a candidate: the offer's JSON, with the fields of the candidate beside its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OfferWithReasons {
-    /// The rank of the candidate, from 1; lines of one candidate are taken together.
+    /// The rank of the candidate, from 1; lines of one candidate belong together.
     pub candidate: usize,
     /// The half of a hybrid demand that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -381,7 +381,7 @@ pub struct OfferWithReasons {
     pub facts: Facts,
     /// Why it satisfies the demand and has its rank.
     pub reasons: Vec<String>,
-    /// Other places of the same thing at the same price, where it can only be compared.
+    /// Other places of the same offer at the same price, where it cannot be ordered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_at: Vec<AlsoAt>,
 }

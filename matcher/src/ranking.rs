@@ -22,7 +22,7 @@ pub(crate) struct Ranked<'s> {
     /// The place of its group's fit among the ranking's.
     fit: usize,
     offer: OfferRef<'s>,
-    /// What differs from it in its place alone and comes after it.
+    /// Offers that differ from it only in their place and come after it.
     also: Vec<OfferRef<'s>>,
 }
 
@@ -97,11 +97,11 @@ pub(crate) struct Ranking<'s> {
     least: Option<i128>,
     /// The fits of the groups that an offer was taken of.
     fits: Vec<Fit>,
-    /// How many offers were looked at for their rank.
+    /// The number of offers whose rank was computed.
     scored: usize,
 }
 
-/// Puts one to the kept one that differs from it in its place alone; gives it back where there is none.
+/// Attaches an offer to the kept one that differs from it only in its place; returns it where there is none.
 fn with_its_like<'s>(heap: &mut BinaryHeap<Ranked<'s>>, ranked: Ranked<'s>) -> Option<Ranked<'s>> {
     let is_like = |kept: &Ranked<'s>| {
         kept.key == ranked.key && kept.offer.differs_in_place_alone(ranked.offer)
@@ -261,14 +261,14 @@ impl<'s> Ranking<'s> {
         }
     }
 
-    /// How many offers were looked at for their rank.
+    /// The number of offers whose rank was computed.
     #[cfg(test)]
     pub(crate) const fn scored(&self) -> usize {
         self.scored
     }
 
-    /// The best of every class, cheapest first, each with how it would be taken: all that a plan
-    /// may show, and mostly more.
+    /// The best of every class, cheapest first, each with its fit: all that a plan may show, and usually
+    /// more.
     pub(crate) fn into_sorted(self) -> Vec<(Ranked<'s>, Fit)> {
         let fits = self.fits;
         let all = self.best.into_iter().flat_map(|best| best.heap);

@@ -25,7 +25,7 @@ pub enum ReasonCode {
     NoPrice,
     /// Another GPU than the demand names.
     Gpu,
-    /// The seller does not say which GPU of the family it is.
+    /// The provider does not say which GPU of the family it is.
     GpuFormUnknown,
     /// Less memory of each GPU than the demand asks for.
     GpuMemory,
@@ -47,7 +47,7 @@ pub enum ReasonCode {
     Quarantined,
     /// Somewhere else than the demand allows.
     Place,
-    /// The demand names places, and the seller does not state the place.
+    /// The demand names places, and the provider does not state the place.
     PlaceUnknown,
     /// Another kind of machine than the demand allows.
     Tenancy,
@@ -167,7 +167,7 @@ impl ReasonCode {
         }
     }
 
-    /// What it means, in one sentence for a reader of a plan.
+    /// The meaning, in one sentence for a reader of a plan.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         match self {

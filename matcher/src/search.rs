@@ -220,14 +220,14 @@ pub(crate) fn answer(query: &Query<'_>, filter: &Filter<'_>) -> Plan {
     }
 }
 
-/// The demand, made ready to be tested against offers.
+/// The demand, prepared for tests of offers.
 pub(crate) enum Query<'a> {
     Gpus(GpusQuery<'a>),
     Train(TrainQuery<'a>),
     Serve(ServeQuery),
 }
 
-/// How an eligible offer would be taken.
+/// How the demand would use an eligible offer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fit {
     pub(crate) nodes: u32,
@@ -237,11 +237,11 @@ pub(crate) struct Fit {
     pub(crate) figures: Figures,
 }
 
-/// Where an eligible offer ranks: smaller is better.
+/// The rank of an eligible offer: smaller is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) cost: i128,
-    /// What decides between equals, before their names do.
+    /// The order between equals, before their names.
     pub(crate) then: (u64, u64),
 }
 
@@ -270,7 +270,7 @@ impl<'a> Wanted<'a> {
         })))
     }
 
-    /// The one query; `None` of two halves.
+    /// The one query; `None` for two halves.
     pub(crate) fn into_query(self) -> Option<Box<Query<'a>>> {
         match self {
             Self::Query(query) => Some(query),
@@ -280,7 +280,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl Query<'_> {
-    /// Whether it buys on these terms. A run that a provider may end at will is not planned yet.
+    /// Whether it accepts these terms. Runs that a provider may end at will are not supported yet.
     pub(crate) fn takes(&self, terms: Terms) -> bool {
         match self {
             Self::Gpus(query) => query.terms() == terms,
@@ -341,7 +341,7 @@ impl Query<'_> {
         }
     }
 
-    /// Where an offer at this price ranks that would be taken so.
+    /// The rank of an offer at this price with this fit.
     pub(crate) fn key(&self, fit: &Fit, partition: &PartitionKey, price: Money) -> Key {
         // No open group contains a price that cannot be charged.
         let each = || partition.node_price_units(price).unwrap_or(i64::MAX);
@@ -425,7 +425,7 @@ fn known(
     Ok((spec, gpus_per_node))
 }
 
-/// What a node costs an hour as it is charged: the frozen rate for each of its GPUs.
+/// The charged cost of a node-hour: the frozen rate for each of its GPUs.
 /// Units: 1e-8 US dollars.
 pub(crate) fn node_price_units(row: &Row) -> Option<i64> {
     let gpus = row.offer.gpus.as_whole()?;

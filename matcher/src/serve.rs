@@ -43,10 +43,10 @@ pub(crate) const PLANNED_UTILISATION: f64 = 0.8;
 /// The share of requests for which an objective holds, by default. Units: percent.
 pub(crate) const DEFAULT_PERCENTILE: f64 = 95.0;
 
-/// Parts of a token per second, or of a place in a batch, in which loads are counted.
+/// The resolution of loads: parts of a token per second, or of a slot in a batch.
 const PARTS: f64 = 1_000.0;
 
-/// What a serving demand asks of each offer.
+/// The requirements of a serving demand on each offer.
 #[derive(Clone)]
 pub(crate) struct ServeQuery {
     /// The precision of the weights, as the demand has it.
@@ -63,11 +63,11 @@ pub(crate) struct ServeQuery {
     /// The measured replica, where there is one.
     pub(crate) calibration: Option<Calibration>,
     users: Option<Users>,
-    /// What is predicted already; offers of one shape differ in price alone.
+    /// The predictions so far; offers of one shape differ in price alone.
     nodes: RefCell<HashMap<Shape, Result<ServeFit, ReasonCode>>>,
     /// The replicas of the nodes: nodes of eight GPUs and of four share some of them.
     copies: RefCell<HashMap<Shape, Predicted>>,
-    /// The same with no limit of the time to the first token.
+    /// The same without a limit on the time to the first token.
     patient: RefCell<HashMap<(&'static str, u32), Predicted>>,
 }
 
@@ -92,7 +92,7 @@ impl ServeQuery {
     pub(crate) fn of_realtime(demand: &ServeRealtimeDemand) -> Result<Self, MatchError> {
         let (asked, planned_share) = match (demand.requests_per_second, demand.concurrency) {
             (Some(rate), _) => (Load::RequestsPerSecond(rate), PLANNED_UTILISATION),
-            // So many are in flight and no more: nothing queues for a place.
+            // Exactly this many are in flight: no request queues for a slot.
             (None, Some(count)) => (Load::Concurrency(count.into()), 1.0),
             (None, None) => return Err(MatchError::LoadMissing),
         };
@@ -204,7 +204,7 @@ impl ServeQuery {
         matches!(self.asked, Load::Pile(..))
     }
 
-    /// Whether it buys on these terms.
+    /// Whether it accepts these terms.
     pub(crate) const fn takes(&self, terms: Terms) -> bool {
         matches!(terms, Terms::OnDemand) || (self.is_pile() && matches!(terms, Terms::Spot))
     }
@@ -219,18 +219,18 @@ impl ServeQuery {
         Some(tokens / (node.replica.tokens_per_second * copies) / 3_600.0)
     }
 
-    /// The share of requests that the objective is for. Units: percent.
+    /// The percentile of the objective. Units: percent.
     pub(crate) fn percentile(&self) -> f64 {
         self.work.latency.percentile.unwrap_or(DEFAULT_PERCENTILE)
     }
 
-    /// What is to be carried, rounded up. Units: a thousandth of a token per second where the load
-    /// is a rate, of a place in a batch where it is a number in flight.
+    /// The load to carry, rounded up. Units: a thousandth of a token per second where the load is a rate, of
+    /// a slot in a batch where it is a number in flight.
     pub(crate) fn need(&self) -> u64 {
         self.need_of(1.0)
     }
 
-    /// The same of a part of the load.
+    /// The same for a part of the load.
     pub(crate) fn need_of(&self, share: f64) -> u64 {
         self.need_of_load(self.load(), share)
     }
@@ -298,7 +298,7 @@ impl ServeQuery {
             nodes,
             key: Key {
                 cost: self.cost(&node, nodes, price),
-                // Of fleets that cost the same the nearer one, then the one with more to spare.
+                // Of fleets with the same cost the nearer one, then the one with more spare capacity.
                 then: (
                     node.network_ms.map_or(0, |ms| (ms * 1e3) as u64),
                     u64::MAX - node.capacity.saturating_mul(nodes.into()),

@@ -1,9 +1,8 @@
 //! All live offers at one generation, immutable. Built by the ingest, then only read.
 //!
-//! Offers are kept in columns: `partition` holds those of one GPU, node size and terms, in the
-//! order in which a search wants them, `build` makes it, `ids` finds an offer by its id. What a
-//! reader gets is an [`OfferRef`]; a whole [`Offer`] is made only where it is shown. A later
-//! generation shares the partitions that did not change.
+//! Offers are kept in columns: `partition` holds those of one GPU, node size and terms, in the order of a
+//! search, `build` makes it, and `ids` finds an offer by its id. A reader gets an [`OfferRef`]; a whole
+//! [`Offer`] is made only where it is shown. A later generation shares the unchanged partitions.
 
 mod build;
 mod ids;
@@ -35,9 +34,9 @@ pub struct ProviderView {
     pub freshness_limit_seconds: Option<u64>,
     /// Why the last reading was not used; `None` while readings succeed.
     ///
-    /// A provider that is marked so is still matched until its offers pass the limit.
+    /// The offers of such a provider are still matched until they pass its limit.
     pub stale: Option<String>,
-    /// Why nothing new is to be taken there, and until when.
+    /// The suspension of the provider, while it has one.
     pub quarantine: Option<Quarantine>,
     /// The facts on record about its operator and its certificates.
     pub facts: ProviderFacts,
@@ -58,7 +57,7 @@ impl ProviderView {
     }
 }
 
-/// Why and until when nothing new is to be taken at a provider.
+/// The suspension of a provider: nothing new is ordered there until it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantine {
     /// Why, in words that tenants read.
@@ -92,9 +91,9 @@ pub(crate) struct RowId {
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) offer: Offer,
-    /// The rate; `None` where the price is unknown (zero, less, or absurd).
+    /// The rate; `None` where the price is unknown (zero, negative, or implausible).
     pub(crate) rate: Option<Rate>,
-    /// What is published of the GPU; `None` while its form is unknown.
+    /// The published figures of the GPU; `None` while its form is unknown.
     pub(crate) spec: Option<&'static GpuSpec>,
 }
 
@@ -187,7 +186,7 @@ impl Snapshot {
                 Some((offer.offer_id, u32::try_from(at.ok()?).ok()?))
             };
             let mut gained: HashSet<_> = changed.iter().filter_map(of).collect();
-            // What only changed in its place has its entry already.
+            // An offer that changed only its place has its entry already.
             lost.retain(|entry| !gained.remove(entry));
             self.ids
                 .patched(&lost, &gained.into_iter().collect::<Vec<_>>())

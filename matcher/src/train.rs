@@ -38,19 +38,19 @@ use crate::reason::ReasonCode;
 use crate::search::{Figures, Fit, Key, MAX_NODES, most_nodes};
 use crate::snapshot::Row;
 
-/// What a `train` demand asks of each offer.
+/// The requirements of a `train` demand on each offer.
 pub(crate) struct TrainQuery<'a> {
     pub(crate) demand: &'a TrainDemand,
     pub(crate) work: RunWork,
-    /// Until when the run must be done: the deadline or the window's end, the earlier one.
+    /// The time limit of the run: the deadline or the window's end, whichever is earlier.
     /// Units: hours from the start.
     pub(crate) hours_available: Option<f64>,
     /// The measured step, where there is one.
     pub(crate) calibration: Option<Calibration>,
     joined_by: FabricWanted,
-    /// What is predicted already; offers of one shape differ in price alone.
+    /// The predictions so far; offers of one shape differ in price alone.
     runs: RefCell<HashMap<Shape, Option<Run>>>,
-    /// The runs that are cheaper on ever more nodes.
+    /// The runs that get cheaper with more nodes.
     curves: RefCell<HashMap<Curve, Rc<[Run]>>>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct TrainQuery<'a> {
 /// node does not use the fabric. Several names are one fabric.
 type Shape = (&'static str, u32, u32, bool, Option<u64>);
 
-/// What a curve depends on: the shape with the most nodes, and the bits of the hours it has.
+/// The inputs of a curve: the shape with the most nodes, and the bits of its hours.
 type Curve = (Shape, u64);
 
 fn shape(spec: &'static GpuSpec, gpus_per_node: u32, nodes: u32, internode: Internode) -> Shape {
@@ -77,13 +77,13 @@ pub(crate) struct TrainFit {
     pub(crate) peak_tflops: f64,
     /// The nodes that the memory alone needs.
     pub(crate) nodes_for_memory: u32,
-    /// The fewest nodes that will do: they hold it and finish in time.
+    /// The fewest sufficient nodes: they hold the model and finish in time.
     pub(crate) fewest_nodes: u32,
     memory: TrainingMemory,
     machine: Machine,
     /// The most nodes that were tried; `None` where the tenant fixed their number.
     at_most: Option<u32>,
-    /// In how many hours the run must be done.
+    /// The hours within which the run must be done.
     within_hours: f64,
 }
 
@@ -259,7 +259,7 @@ impl<'a> TrainQuery<'a> {
             run: *run,
             ..*train
         };
-        // What it costs depends on the price of each offer.
+        // Its cost depends on the price of each offer.
         Some(self.fit_of(train, 0))
     }
 
@@ -272,7 +272,7 @@ impl<'a> TrainQuery<'a> {
         }
     }
 
-    /// The runs in time that cost less on ever more nodes of this kind.
+    /// The runs that finish in time and get cheaper with more nodes of this kind.
     fn curve(
         &self,
         machine: &Machine,
@@ -332,7 +332,7 @@ impl<'a> TrainQuery<'a> {
         run
     }
 
-    /// Whether several nodes of this offer may work as one gang.
+    /// Whether several nodes of this offer may be used in one gang.
     fn check_gang(
         &self,
         offer: &Offer,

@@ -1,5 +1,5 @@
-//! What became of one offer in a plan: a candidate, no candidate though it satisfies the demand, or
-//! refused, and why.
+//! The outcome of one offer in a plan: part of a candidate, no candidate although it satisfies the demand, or
+//! refused for a reason.
 
 use market::demand::Half;
 use market::ids::OfferId;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::reason::ReasonCode;
 
-/// What became of an offer.
+/// The outcome of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferOutcome {
@@ -20,13 +20,13 @@ pub enum OfferOutcome {
     Refused,
 }
 
-/// What became of an offer in a plan, or in one half of a hybrid one.
+/// The outcome of an offer in a plan, or in one half of a hybrid plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OfferVerdict {
-    /// The half of a hybrid demand that this is about; nothing for other kinds.
+    /// The half of a hybrid demand that this concerns; absent for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half: Option<Half>,
-    /// What became of it.
+    /// The outcome.
     pub outcome: OfferOutcome,
     /// The rank of the first candidate that contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,8 +39,8 @@ pub struct OfferVerdict {
 }
 
 impl Plan {
-    /// What became of an offer of its market that the search was asked of
-    /// ([`SearchOptions::asked`](crate::SearchOptions::asked)): one verdict, or one for each half.
+    /// The outcome of an offer that the caller named ([`SearchOptions::asked`](crate::SearchOptions::asked)):
+    /// one verdict, or one for each half.
     #[must_use]
     pub fn verdicts(&self, offer: OfferId) -> Vec<OfferVerdict> {
         let halves = match self.hybrid {

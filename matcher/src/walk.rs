@@ -27,8 +27,7 @@ pub(crate) use allowed::{Allowed, AllowedRow};
 #[derive(Clone)]
 pub(crate) struct OpenGroup<'a> {
     pub(crate) group: GroupRef<'a>,
-    /// How each of its offers would be taken that is not taken with more nodes; the cost in it is
-    /// the first one's.
+    /// The fit of each of its offers that does not use more nodes; its cost is that of the first offer.
     pub(crate) fit: Fit,
     /// The fits with more nodes, for offers that have so many.
     larger: Option<Larger>,
@@ -41,9 +40,9 @@ pub(crate) struct OpenGroup<'a> {
     held: &'a [(RowId, Kept)],
     /// From this row on all offers are above the ceiling.
     dear_from: u32,
-    /// From this row on one node is.
+    /// From this row on one node is above the ceiling.
     dear_alone: u32,
-    /// The rows that a commitment of the tenant's means.
+    /// The rows that a commitment of the tenant covers.
     own: Vec<u32>,
 }
 
@@ -58,7 +57,7 @@ struct Larger {
 /// The nodes of offers that are not available, by position.
 pub(crate) struct HeldRows(Vec<(RowId, Kept)>);
 
-/// What is kept back of one offer.
+/// The unavailable nodes of one offer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Kept {
     /// Nodes that are held or leased already.
@@ -185,7 +184,7 @@ pub(crate) fn walk<'a>(
     }
 }
 
-/// The rows of a group that a commitment of the tenant's means.
+/// The rows of a group that a commitment of the tenant covers.
 fn own_rows(filter: &Filter<'_>, group: GroupRef<'_>) -> Vec<u32> {
     let own = &filter.options.own;
     if !own::has_commitment(own, group.provider()) {
@@ -227,13 +226,13 @@ impl OpenGroup<'_> {
         query.key(&self.fit, self.group.partition().key(), self.price(row))
     }
 
-    /// Where a row comes within a tie.
+    /// The precedence of a row within a tie.
     pub(crate) fn precedence(&self, filter: &Filter<'_>, row: u32) -> Precedence {
         let observed_at = self.group.partition().observed_at(row);
         self.precedence_at(filter, observed_at)
     }
 
-    /// Where all of its rows do; `None` where they are not alike.
+    /// The common precedence of all its rows; `None` where they differ.
     pub(crate) fn precedence_of_all(&self, filter: &Filter<'_>) -> Option<Precedence> {
         let (oldest, newest) = self.group.read_between();
         let of = |read| self.precedence_at(filter, read);
@@ -248,7 +247,7 @@ impl OpenGroup<'_> {
         filter.precedence(orderable, self.fit.class, observed_at, reliability)
     }
 
-    /// The rows that a commitment of the tenant's means.
+    /// The rows that a commitment of the tenant covers.
     pub(crate) fn own(&self) -> &[u32] {
         &self.own
     }

@@ -40,7 +40,7 @@ struct Judged {
     chip_left_out: Vec<f64>,
 }
 
-/// What only the page asks beside it.
+/// The extra results for the page.
 struct Dealt {
     /// The error of each row without its source.
     source_left_out: Vec<f64>,

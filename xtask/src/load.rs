@@ -27,16 +27,16 @@ const REACHED: f64 = 0.95;
 /// A long run of mixed reads and reservations, without an error and under a memory ceiling.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// How long the run is, beside the measuring before it.
+    /// The length of the run, after the measurement of the rate.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// For how many seconds the rate is measured first.
+    /// The seconds for which the rate is measured first.
     #[arg(long, default_value_t = 30)]
     measure_seconds: u64,
     /// Visitors that call at once, each a tenant of its own.
     #[arg(long, default_value_t = 8)]
     visitors: u32,
-    /// What the resident memory of the service may not pass. Units: MiB.
+    /// The ceiling on the service's resident memory. Units: MiB.
     #[arg(long, default_value_t = 256.0)]
     ceiling_mib: f64,
     /// The binary to run, in place of a release build of this tree.
@@ -124,7 +124,7 @@ pub(crate) fn load(args: &LoadArgs) -> Result<()> {
     books
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Ran {
     tally: Tally,
     took: Duration,

@@ -315,7 +315,7 @@ fn sold_for(hours: f64) -> String {
     format!("nothing is sold for more than {hours:.0} hours")
 }
 
-/// For work that lasts longer than the evidence that its seller is certified.
+/// For work that lasts longer than the evidence that its provider is certified.
 fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
     let query = match query {
         Query::Gpus(_) => return None,

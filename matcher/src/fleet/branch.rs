@@ -15,13 +15,13 @@ use std::collections::BinaryHeap;
 use super::convex::least;
 use super::{Column, Fleet, FleetProblem};
 
-/// Open problems that are looked at before the best fleet so far is taken, with its bound.
+/// The open problems to examine before the search returns the best fleet so far, with its bound.
 pub const NODE_LIMIT: usize = 2_000;
 
 /// Fractions of a unit in which costs are summed: 2^24 of them.
 const FRACTION_BITS: u32 = 24;
 
-/// What rounding may take of a sum of costs, in those fractions: a 64th of a unit.
+/// The most that rounding takes off a sum of costs, in those fractions: a 64th of a unit.
 const ROUNDING: i128 = 1 << (FRACTION_BITS - 6);
 
 /// The least and most nodes of each column.
@@ -34,7 +34,7 @@ pub fn branch_and_bound(problem: &FleetProblem, node_limit: usize) -> Option<Fle
     search(problem, node_limit).0
 }
 
-/// As [`branch_and_bound`], with the number of open problems that were looked at.
+/// As [`branch_and_bound`], with the number of open problems that it examined.
 pub(super) fn search(problem: &FleetProblem, node_limit: usize) -> (Option<Fleet>, usize) {
     let search = Search::new(problem);
     let whole: Bounds = problem.columns.iter().map(|one| (0, one.stock)).collect();
@@ -60,7 +60,7 @@ pub(super) fn search(problem: &FleetProblem, node_limit: usize) -> (Option<Fleet
             best = found;
         }
         let Some((column, whole_nodes)) = search.cut_most(&bounds, &taken) else {
-            // Nothing is cut, so the relaxation is a fleet, and was taken.
+            // No node is cut, so the relaxation is a fleet, and it is recorded.
             continue;
         };
         let (least, most) = bounds[column];
@@ -88,19 +88,19 @@ struct Search<'a> {
     /// The domain of each column, numbered from zero.
     domains: Vec<usize>,
     domain_count: usize,
-    /// What every cost is a multiple of.
+    /// A common divisor of all costs.
     step_units: i128,
 }
 
 /// The optimum where nodes may be cut.
 struct Relaxed {
-    /// What no domain carries more than.
+    /// The most that any domain carries.
     most: u128,
     /// A proved lower bound of every fleet within the bounds.
     bound_units: i128,
 }
 
-/// What the least nodes carry and can carry at most, by domain and in all.
+/// The load of the least nodes and the largest possible load, by domain and in total.
 struct Room {
     base_total: u128,
     base: Vec<u128>,
@@ -184,7 +184,7 @@ impl<'a> Search<'a> {
         Some(self.relaxed(least, most))
     }
 
-    /// What each column carries beyond its least nodes in the relaxation in which no domain carries
+    /// The load that each column carries beyond its least nodes, in the relaxation in which no domain carries
     /// more than `most`.
     fn taken(&self, bounds: &Bounds, most: u128) -> Vec<u128> {
         let mut taken = vec![0; bounds.len()];
@@ -259,7 +259,7 @@ impl<'a> Search<'a> {
         let mut counts: Vec<u32> = (bounds.iter().zip(taken).zip(columns))
             .map(|(((least, most), taken), column)| {
                 let (nodes, part) = column.cut(*taken);
-                // No more is taken than there is.
+                // It takes no more than the stock.
                 least + nodes.saturating_add(u32::from(part > 0)).min(most - least)
             })
             .collect();
@@ -270,7 +270,7 @@ impl<'a> Search<'a> {
         let mut dearest: Vec<usize> = (0..columns.len()).filter(|at| counts[*at] > 0).collect();
         dearest.sort_by_key(|at| (Reverse(columns[*at].price_units), *at));
         for at in dearest {
-            // The fewest nodes that will do, by bisection: fewer never carry more.
+            // The fewest sufficient nodes, by bisection: fewer never carry more.
             let domain = self.domains[at];
             let beside = carried[domain] - columns[at].carried(counts[at]);
             let (mut few, mut enough) = (0, counts[at]);
@@ -336,7 +336,7 @@ impl Column {
         (nodes, u64::try_from(amount % capacity).unwrap_or(u64::MAX))
     }
 
-    /// What a part of a node costs that carries so much, rounded down. Units: fractions of a unit.
+    /// The cost of a part of a node with this load, rounded down. Units: fractions of a unit.
     fn price_of_part(&self, part: u64) -> i128 {
         let price = u64::try_from(self.price_units).ok();
         if let Some(product) = price.and_then(|price| price.checked_mul(part))

@@ -65,7 +65,7 @@ mod tests {
     use super::super::tests::Draw;
     use super::*;
 
-    /// The largest of some lines: every convex function of straight pieces is.
+    /// The maximum of some lines: every convex function of straight pieces has this form.
     fn pieces(draw: &mut Draw) -> Vec<(i128, i128)> {
         let lines = 0..draw.within(1, 8);
         // Every other one has level pieces.

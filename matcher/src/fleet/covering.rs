@@ -3,7 +3,7 @@
 
 use super::{Fleet, FleetProblem};
 
-/// So many nodes of a column, taken together or not at all.
+/// A number of nodes of a column, taken together or not at all.
 struct Item {
     column: usize,
     count: u32,
@@ -13,7 +13,7 @@ struct Item {
 
 /// The cheapest fleet that carries the need; `None` where none does.
 ///
-/// The rule on losses is not looked at. Time and memory grow with the need times the items; a need
+/// It ignores the rule on losses. Time and memory grow with the need times the items; a need
 /// above all that there is costs nothing.
 #[must_use]
 pub fn cover(problem: &FleetProblem) -> Option<Fleet> {
@@ -22,7 +22,7 @@ pub fn cover(problem: &FleetProblem) -> Option<Fleet> {
     }
     let need = usize::try_from(problem.need).ok()?;
     let items = items(problem);
-    // The least cost at which so much is carried, and for each item whether it is in it.
+    // The least cost of carrying each amount, and for each item whether it is used.
     let mut least: Vec<Option<i128>> = vec![None; need + 1];
     least[0] = Some(0);
     let mut taken: Vec<Vec<bool>> = Vec::with_capacity(items.len());

@@ -1,5 +1,5 @@
-//! What can be left out without a change of the optimum: columns that another is better than in
-//! every way, nodes beyond any use, and columns that differ in name alone.
+//! Removes columns and nodes without a change of the optimum: columns that are worse than another one in
+//! every way, useless nodes, and columns that differ in name alone.
 
 use std::collections::HashMap;
 

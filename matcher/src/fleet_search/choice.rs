@@ -25,7 +25,7 @@ pub(super) struct Choice {
     pub(super) columns: Vec<Column>,
 }
 
-/// So many nodes of one offer of a fleet.
+/// A number of nodes of one offer of a fleet.
 #[derive(Clone, PartialEq)]
 pub(super) struct ChosenLine {
     /// The first of its parts.
@@ -37,7 +37,7 @@ pub(super) struct ChosenLine {
     /// The commitment that pays for them and its end, and the mean rate of a GPU-hour over the requested
     /// time.
     pub(super) covered: Option<(Covered, Rate)>,
-    /// What a node costs an hour on that mean. Units: 1e-8 US dollars.
+    /// The cost of a node-hour at that mean. Units: 1e-8 US dollars.
     price_units: i64,
 }
 
@@ -57,16 +57,16 @@ pub(crate) enum NoFleet {
     /// The cheapest fleet found costs more than the ceiling. Units: 1e-8 US dollars per hour.
     Dear {
         cost_units: i128,
-        /// What every fleet costs at least.
+        /// The least cost of any fleet.
         lower_bound_units: i128,
         ceiling: Option<Money>,
     },
 }
 
 impl NoFleet {
-    /// What is refused for it.
+    /// The reason with which it refuses offers.
     pub(crate) fn code(&self) -> ReasonCode {
-        // More than a sum of money can hold is above any ceiling.
+        // A cost that overflows is above any ceiling.
         let most = |ceiling: Option<Money>| ceiling.map_or(i64::MAX, Money::units);
         match self {
             Self::Spread => ReasonCode::Spread,
@@ -194,7 +194,7 @@ impl<'p, 'a> Market<'p, 'a> {
             .map(|(part, count)| i128::from(part.own_units) * i128::from(*count))
             .sum();
         let ceiling = filter.shared.ceiling.and_then(|limit| limit.usd_per_hour);
-        // More than a sum of money can hold is above any ceiling.
+        // A cost that overflows is above any ceiling.
         let limit = ceiling.map_or(i64::MAX, Money::units);
         if cost_units <= i128::from(limit) {
             return Ok(());

@@ -25,7 +25,7 @@ use crate::walk::{Allowed, AllowedRow, OpenGroup};
 
 use super::choice::{Choice, ChosenLine};
 
-/// What all offers may add to a fleet, in the order of the snapshot.
+/// The nodes that all offers may add to a fleet, in the order of the snapshot.
 #[derive(Default)]
 pub(super) struct Parts<'a> {
     pub(super) groups: Vec<(GroupRef<'a>, ServeFit)>,
@@ -39,14 +39,14 @@ pub(super) struct Parts<'a> {
     taken: Taken,
 }
 
-/// What one offer may add to a fleet at one price.
+/// The nodes that one offer may add to a fleet at one price.
 pub(super) struct Part {
     pub(super) at: Allowed,
     /// The place of its group among those of the parts.
     pub(super) group: usize,
     /// The mean cost of a node-hour over the requested time. Units: 1e-8 US dollars.
     pub(super) price_units: i64,
-    /// What it costs once nothing is paid for. Units: the same.
+    /// Its cost without commitments. Units: the same.
     pub(super) own_units: i64,
     pub(super) stock: u32,
     pub(super) paid: Option<Paid>,
@@ -58,9 +58,9 @@ pub(super) struct Part {
 #[derive(Clone, Copy)]
 pub(super) struct Paid {
     pub(super) commitment: CommitmentId,
-    /// What a GPU costs an hour while they are.
+    /// The rate of a GPU-hour while the commitment lasts.
     pub(super) rate: Rate,
-    /// What it costs after that.
+    /// The rate after that.
     pub(super) own_rate: Rate,
     pub(super) gpus: u32,
 }
@@ -88,7 +88,7 @@ impl<'a> Parts<'a> {
         let mut carried = 0_u64;
         for row in group.group.rows() {
             let alone = group.test(filter, row);
-            // What is eligible alone is a part.
+            // An offer that is eligible alone is a part.
             let part = alone.ok().or_else(|| group.part(filter, row));
             let alone = alone.map(|_| ());
             let (stock, held) = group.stock(row);
@@ -251,7 +251,7 @@ impl<'a> Parts<'a> {
 }
 
 impl Paid {
-    /// What a node costs an hour at this rate. Units: 1e-8 US dollars.
+    /// The cost of a node-hour at this rate. Units: 1e-8 US dollars.
     pub(super) fn node_units(&self, rate: Rate) -> i64 {
         let each = rate.money_per_gpu_hour().units();
         each.saturating_mul(i64::from(self.gpus))

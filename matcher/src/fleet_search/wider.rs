@@ -22,7 +22,7 @@ use crate::walk::HeldRows;
 /// demand.
 const SHARES: [f64; 7] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3];
 
-/// A fleet that is planned at less than others.
+/// A fleet that is planned at a smaller share than others.
 struct Wider {
     candidate: Candidate,
     share: f64,

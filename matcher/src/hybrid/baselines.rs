@@ -84,14 +84,14 @@ pub(super) fn baselines(
     ]
 }
 
-/// Both halves, made ready to be searched under restrictions.
+/// Both halves, prepared for searches under restrictions.
 struct Within<'a> {
     search: &'a HybridSearch<'a>,
     reckoning: &'a Reckoning<'a>,
     train: Searched<'a>,
     serve: Searched<'a>,
     options: SearchOptions,
-    /// What the cheapest fleet without RDMA costs.
+    /// The cost of the cheapest fleet without RDMA.
     plain: Option<Money>,
 }
 

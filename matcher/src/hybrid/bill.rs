@@ -1,4 +1,4 @@
-//! What a training candidate and a serving candidate cost together, and when each ends.
+//! The total cost of a training candidate and a serving candidate, and the end of each.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::capacity::Covered;
@@ -21,14 +21,14 @@ use crate::snapshot::Snapshot;
 /// The span of a fleet whose end the demand leaves open: a month. Units: seconds.
 const OPEN_SPAN_SECONDS: i64 = 730 * 3_600;
 
-/// What roundings may take of a pair's cost, or add to it: a ten-thousandth of a cent.
+/// The most by which rounding changes a pair's cost: a ten-thousandth of a cent.
 const ROUNDING_UNITS: i64 = 100;
 
-/// What is the same for every pair.
+/// The inputs that all pairs share.
 pub(super) struct Reckoning<'a> {
-    /// What is on record of the sellers.
+    /// The facts on record about the providers.
     snapshot: &'a Snapshot,
-    /// What the policies of both halves ask of them.
+    /// The policies of both halves.
     train_policy: Policy,
     serve_policy: Policy,
     weights_bytes: u64,
@@ -44,7 +44,7 @@ pub(super) struct Reckoning<'a> {
 /// The time for which a pair pays its fleet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Span {
-    /// So many seconds, which are assumed where the demand leaves the end open.
+    /// A number of seconds, which is assumed where the demand leaves the end open.
     Fleet { seconds: i64, assumed: bool },
     /// As long as each fleet takes for the batch, and the deadline of the batch.
     Pile { until: Option<DateTime<Utc>> },
@@ -415,7 +415,7 @@ fn cost(lines: &[CandidateLine], from: DateTime<Utc>, seconds: i64) -> Option<Mo
     }))
 }
 
-/// What they cost at the offers' own prices, each line rounded half to even once.
+/// Their cost at the offers' own prices, each line rounded half to even once.
 fn listed(lines: &[CandidateLine], seconds: i64) -> Option<Money> {
     let lines = lines.iter();
     sum_of(lines.map(|line| part(line, own_rate(line)?, seconds)))
@@ -425,7 +425,7 @@ fn part(line: &CandidateLine, rate: Rate, seconds: i64) -> Option<Money> {
     rate.cost_of(gpus_of(line)?.checked_mul(seconds)?).ok()
 }
 
-/// What a GPU of a line costs once nothing is paid for.
+/// The rate of a GPU of a line without commitments.
 fn own_rate(line: &CandidateLine) -> Option<Rate> {
     per_gpu_hour(line.offer.price_per_node_hour, 3_600, line.offer.gpus).ok()
 }
@@ -452,7 +452,7 @@ fn sum_of(amounts: impl IntoIterator<Item = Option<Money>>) -> Option<Money> {
     Some(total)
 }
 
-/// So many seconds after a time; `None` past the last moment there is.
+/// A time plus so many seconds; `None` where it overflows.
 pub(super) fn later(time: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
     time.checked_add_signed(TimeDelta::try_seconds(seconds)?)
 }

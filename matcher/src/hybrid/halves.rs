@@ -18,7 +18,7 @@ use crate::search::SearchOptions;
 /// How often a half is searched at most: with every choice of three commitments.
 const MOST_SEARCHES: usize = 8;
 
-/// What was found for a half.
+/// The result for a half.
 pub(super) struct Found {
     /// With all commitments, but for the candidates.
     pub(super) plan: Plan,
@@ -53,7 +53,7 @@ pub(super) fn search_half(
         });
         one_more.collect::<Vec<_>>()
     };
-    // Without any of them first: that is looked at however many there are.
+    // Without any of them first: that search always happens.
     let mut open = VecDeque::from_iter([taken.clone()]);
     open.extend(without(&BTreeSet::new(), &taken));
     let mut seen = BTreeSet::from([BTreeSet::new()]);
@@ -93,7 +93,7 @@ fn taken_by(candidates: &[Candidate]) -> BTreeSet<CommitmentId> {
     candidates.iter().flat_map(taken).collect()
 }
 
-/// The same options with nothing left of some commitments.
+/// The same options without some commitments.
 fn leaving_out(options: &SearchOptions, left_out: &BTreeSet<CommitmentId>) -> SearchOptions {
     let commitments = options.own.commitments.iter().map(|one| {
         let kept = !left_out.contains(&one.commitment.id);

@@ -12,10 +12,10 @@ use serde::Deserialize;
 use super::StagingLeg;
 use crate::plan::CandidateLine;
 
-/// What one site sends another: 5 Gb/s, assumed. Units: bytes per second.
+/// The assumed rate between two sites: 5 Gb/s. Units: bytes per second.
 const BETWEEN_SITES_BYTES_PER_SECOND: u64 = 625_000_000;
 
-/// What nodes of one site send each other: 10 Gb/s, assumed. Units: bytes per second.
+/// The assumed rate between nodes of one site: 10 Gb/s. Units: bytes per second.
 const WITHIN_SITE_BYTES_PER_SECOND: u64 = 1_250_000_000;
 
 #[derive(Deserialize)]
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// As one is read from a plan that was stored.
+    /// A line as read from a stored plan.
     fn line(offer: Offer) -> CandidateLine {
         let stored = serde_json::json!({"offer": offer, "nodes": 2});
         serde_json::from_value(stored).expect("a line")

@@ -98,7 +98,7 @@ fn half_even(numerator: i128, denominator: i128) -> i128 {
     }
 }
 
-/// What so long costs on these lines, from the offers' prices alone.
+/// The cost of these lines for so long, from the offers' prices alone.
 fn lines_cost(lines: &Value, seconds: i128) -> i128 {
     let of_line = |line: &Value| {
         let gpus = i128::from(line["gpus"].as_u64().expect("GPUs"));
@@ -232,7 +232,7 @@ fn no_class_of_machine_comes_before_what_the_whole_costs() {
         check(&plan);
         skus(&plan, &hybrid(&plan).pairs[0])[0].clone()
     };
-    // By a cent an hour either way; each half alone would tie.
+    // A cent an hour decides; each half alone would tie.
     assert_eq!([with("23.93"), with("23.91")], ["vms", "metal"]);
 }
 

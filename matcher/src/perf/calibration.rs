@@ -20,15 +20,16 @@ use crate::MatchError;
 /// 5 %, assumed.
 const REPEATED_LN: f64 = 0.05;
 
-/// How far from its prediction a measurement may lie before it is taken for a slip.
+/// The largest factor between a measurement and its prediction; beyond it the measurement counts as a
+/// mistake.
 const LARGEST_FACTOR: f64 = 5.0;
 
 /// A measurement beside its prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {
-    /// What was measured. Units: tokens per second.
+    /// The measured rate. Units: tokens per second.
     pub measured: f64,
-    /// What was predicted there. Units: tokens per second.
+    /// The predicted rate there. Units: tokens per second.
     pub predicted: f64,
     /// The GPU that it was measured on.
     pub gpu: Gpu,
@@ -36,7 +37,7 @@ pub struct Calibration {
     pub gpus: u32,
 }
 
-/// How near hardware is to that of a measurement.
+/// How similar hardware is to that of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nearness {
     /// The same GPUs, and as many.

@@ -1,5 +1,5 @@
-//! What the models know of a chip: rates, memory and links, from `data/gpus.csv`, or from the
-//! catalogue where that table has no row.
+//! The figures of a chip in the models: rates, memory and links, from `data/gpus.csv`, or from the catalogue
+//! where that table has no row.
 
 use std::sync::LazyLock;
 
@@ -50,7 +50,7 @@ pub enum ScaleUp {
     HostOnly,
 }
 
-/// A factor that was fitted for one chip alone.
+/// A factor that was fitted for one chip only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FittedFactor {
@@ -340,7 +340,7 @@ impl Architecture {
         }
     }
 
-    /// What plain products of the family reach, where the chip itself was not measured.
+    /// The share that plain products of the family reach, where the chip itself was not measured.
     const fn matmul_share_bf16(self) -> f64 {
         match self {
             Self::Volta | Self::Turing => 0.75,
@@ -378,7 +378,7 @@ fn links(spec: &GpuSpec) -> (ScaleUp, f64, u32) {
         };
         return (kind, both_ways / 2.0, nvlink_domain_gpus(spec));
     }
-    // What a card with sixteen lanes of each generation moves in one direction.
+    // The rate of a card with sixteen lanes of each generation, in one direction.
     match spec.pcie_gen.as_deref() {
         Some("5" | "6") => (ScaleUp::Pcie5, 50.0, 1),
         Some("4") => (ScaleUp::Pcie4, 25.0, 1),

@@ -11,13 +11,13 @@ use super::chip::Basis;
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constants {
-    /// What the set is for.
+    /// The purpose of the set.
     pub about: String,
     /// Of the training model.
     pub training: TrainingConstants,
     /// Of the serving model.
     pub inference: InferenceConstants,
-    /// How far four of five measurements lie from their predictions.
+    /// The interval around predictions that contains four of five measurements.
     pub interval_80_ln: Intervals,
 }
 
@@ -67,10 +67,10 @@ pub struct InferenceIntervals {
     pub family: f64,
 }
 
-/// What decides how far a training measurement may lie from its prediction.
+/// The group that decides the expected error of a training prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrainingGround {
-    /// Whether each token uses a part of the parameters alone.
+    /// Whether each token uses only a part of the parameters.
     pub mixture: bool,
     /// Whether the run spans scale-up domains.
     pub several_domains: bool,
@@ -132,7 +132,7 @@ impl InferenceIntervals {
 pub struct TrainingConstants {
     /// Element-wise memory traffic for each token, layer and hidden unit. Units: bytes.
     pub elementwise_bytes_per_unit: f64,
-    /// What casts to 8 or 4 bits add to it. Units: bytes.
+    /// The extra traffic of casts to 8 or 4 bits. Units: bytes.
     pub cast_bytes_per_unit: f64,
     /// Share of the micro-benchmark's rate that a full step sustains, Ampere.
     pub sustained_ampere: f64,
@@ -182,7 +182,7 @@ pub struct TrainingConstants {
     pub selective_recompute: f64,
     /// Time to launch the kernels of a layer. Units: microseconds.
     pub layer_launch_us: f64,
-    /// What every optimiser step takes beside. Units: milliseconds.
+    /// The fixed extra time of every optimiser step. Units: milliseconds.
     pub step_overhead_ms: f64,
     /// The same, other stacks than Megatron. Units: milliseconds.
     pub step_overhead_other_ms: f64,
@@ -196,7 +196,7 @@ pub struct TrainingConstants {
     pub exposed_tensor_other: f64,
     /// Share of expert-parallel traffic that is not hidden.
     pub exposed_experts: f64,
-    /// What splitting a sequence over ever more GPUs adds in the limit.
+    /// The overhead of splitting a sequence over many GPUs, in the limit.
     pub context_overhead: f64,
     /// Share of the link within a node that collectives reach.
     pub link_share: f64,
@@ -245,7 +245,7 @@ pub struct InferenceConstants {
     pub matmul_blackwell: f64,
     /// The same, CDNA.
     pub matmul_cdna: f64,
-    /// What a GH200 reaches of its figures against an H100 in a host of its own.
+    /// The share of its figures that a GH200 reaches, against an H100 in an ordinary host.
     pub gh200_factor: f64,
     /// Share of the 4-bit peak that a plain product reaches.
     pub fp4_share: f64,
@@ -253,7 +253,7 @@ pub struct InferenceConstants {
     pub expert_read_share: f64,
     /// Rate of a mixture's small products against a dense model's.
     pub expert_matmul_share: f64,
-    /// What TensorRT-LLM 1.0 reaches of both against the releases before.
+    /// The factor of TensorRT-LLM 1.0 on both, against earlier releases.
     pub expert_share_recent: f64,
     /// How much narrower than this an expert must be to lose half of both rates. Units: columns.
     pub expert_half_width: f64,
@@ -279,7 +279,7 @@ pub struct InferenceConstants {
     pub pcie_latency_us: f64,
     /// Share of the link within a node that collectives reach.
     pub link_share: f64,
-    /// What collectives reach over PCI Express 4. Units: GB/s.
+    /// The rate of collectives over PCI Express 4. Units: GB/s.
     pub pcie_gb_s: f64,
     /// The decrease of that with more than four GPUs.
     pub pcie_contention_exponent: f64,
@@ -299,7 +299,7 @@ pub struct InferenceConstants {
     pub answer_occupancy: f64,
     /// The largest batch of one GPU. Units: sequences.
     pub largest_batch: f64,
-    /// What a pipeline keeps of its rate with each doubling of its stages.
+    /// The share of its rate that a pipeline keeps with each doubling of its stages.
     pub pipeline_share: f64,
     /// The same while prompts are read.
     pub pipeline_prompt_share: f64,
@@ -309,7 +309,7 @@ pub struct InferenceConstants {
     /// Share of a mixture's layers that send tokens between experts instead of summing over all GPUs, where
     /// each GPU attends to sequences of its own.
     pub attention_per_gpu: f64,
-    /// What draining a finite test costs, as a share of one batch.
+    /// The cost of draining a finite test, as a share of one batch.
     pub tail_share: f64,
     /// Throughput under Poisson arrivals against all requests at once.
     pub poisson_share: f64,

@@ -1,4 +1,4 @@
-//! What failures leave of a training run's throughput.
+//! The throughput of a training run after failures.
 //!
 //! Sources: Young 1974 and Daly 2006 (the best interval between checkpoints), Dubey et al. 2024
 //! (how often GPUs fail).
@@ -9,10 +9,10 @@ use market::math::exp;
 /// Llama 3 405B.
 pub const GPU_HOURS_PER_FAILURE: f64 = 51_000.0;
 
-/// How a run is interrupted and taken up again.
+/// The interruptions of a run, and its recovery.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interruptions {
-    /// Mean time between two of them, for the whole job. Units: seconds.
+    /// Mean time between two interruptions of the whole job. Units: seconds.
     pub between_seconds: f64,
     /// How long a checkpoint blocks the run. Units: seconds.
     pub checkpoint_seconds: f64,
@@ -73,7 +73,7 @@ impl Spares {
     /// (seconds). A failed node counts as a spare again once another one replaces it.
     #[must_use]
     pub fn of(run: &Interruptions, interval_seconds: f64, nodes: u32) -> Self {
-        // Nodes that are out at the same time, on the mean; how many there are is Poisson's.
+        // The mean number of nodes that are out at the same time; the number follows a Poisson distribution.
         let out = REPLACEMENT_SECONDS / run.between_seconds;
         let useful = |no_spare: f64| {
             let restart_seconds = run.restart_seconds + no_spare * REPLACEMENT_SECONDS;

@@ -29,7 +29,7 @@ const ADAPTER_SHARE: f64 = 0.01;
 /// Bytes of one number of 4 bits; each block of 16 carries a scale of 8 bits.
 pub(crate) const BLOCK_SCALED_BYTES: f64 = 0.5625;
 
-/// Bytes of one weight as it lies in memory, scales included.
+/// Bytes of one weight in memory, including scales.
 #[must_use]
 pub fn bytes_per_weight(precision: Precision) -> f64 {
     match precision {

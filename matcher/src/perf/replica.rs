@@ -35,7 +35,7 @@ pub enum WeightFormat {
     Int4Mixed,
 }
 
-/// How the key-value cache lies in memory.
+/// The format of the key-value cache in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheFormat {
     /// 16 bits.
@@ -99,7 +99,7 @@ pub struct Setup<'a> {
 pub struct Limits {
     /// Requests in flight, in place of the largest batch that the engine schedules.
     pub concurrency: Option<f64>,
-    /// Requests of a finite test, which ends with a batch that drains.
+    /// Requests of a finite test, at whose end a batch drains.
     pub requests: Option<f64>,
     /// The most seconds per token of the slow requests; the mean must stay further below.
     pub per_token_seconds: Option<f64>,
@@ -128,7 +128,7 @@ pub enum CannotServe {
     /// Weights and one sequence's cache do not fit.
     #[error("the weights and one sequence do not fit in memory")]
     TooLarge,
-    /// Even alone a request is answered too slowly.
+    /// Even a single request is answered too slowly.
     #[error("even a request alone is answered too slowly")]
     TooSlow,
 }
@@ -145,7 +145,7 @@ impl WeightFormat {
         }
     }
 
-    /// The format in which weights that lie so are multiplied: integers are unpacked to 16 bits.
+    /// The format in which these weights are multiplied: integers are unpacked to 16 bits.
     #[must_use]
     pub const fn product(self) -> Product {
         match self {

@@ -34,7 +34,7 @@ pub enum Table {
     Inference,
 }
 
-/// What was predicted for one row, or why nothing was.
+/// The prediction for one row, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RowPrediction {
     /// The row, from 1; the header is not counted.
@@ -68,7 +68,7 @@ pub struct Predicted {
     pub low: f64,
     /// Where it ends.
     pub high: f64,
-    /// What a reader of the value must know.
+    /// A caveat for readers of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -82,7 +82,7 @@ pub enum RowError {
     /// A cell is missing.
     #[error("`{0}` is missing; give it")]
     Missing(&'static str),
-    /// A word that the column does not know.
+    /// A word that the column does not accept.
     #[error("`{word}` in `{column}` is not known; known are {known}")]
     UnknownWord {
         /// The column.
@@ -99,7 +99,7 @@ pub enum RowError {
         column: &'static str,
         /// The number.
         value: f64,
-        /// What it takes.
+        /// The values that it accepts.
         wanted: String,
     },
     /// The model cannot be split over so many GPUs in this layout.
@@ -131,7 +131,7 @@ enum Asked {
     Inference(inference::Test),
 }
 
-/// What decides how far a measurement may lie from its prediction.
+/// The group that decides the expected error of a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ground {
     /// Of a training run.
@@ -178,7 +178,7 @@ impl Case {
         }
     }
 
-    /// Whether each token uses a part of the parameters alone.
+    /// Whether each token uses only a part of the parameters.
     #[must_use]
     pub fn is_mixture(&self) -> bool {
         match &self.0 {
@@ -222,7 +222,7 @@ impl Case {
         }
     }
 
-    /// What decides how wide that is.
+    /// The group that decides that width.
     #[must_use]
     pub fn ground(&self) -> Ground {
         match &self.0 {
@@ -277,7 +277,7 @@ pub fn read(table: Table, text: impl Read) -> Result<Vec<Result<Case, RowError>>
     let mut cases = Vec::new();
     for record in reader.records() {
         let record = match record {
-            // What cannot be read from the disk will not be read at the next row either.
+            // After an I/O error the next row cannot be read either.
             Err(error) if error.is_io_error() => return Err(error),
             record => record,
         };

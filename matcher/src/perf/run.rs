@@ -47,7 +47,7 @@ const PROPRIETARY_BYTES_PER_SECOND_GPU: f64 = 6.25e9;
 pub struct RunWork {
     /// The model.
     pub model: ModelFigures,
-    /// What of it is trained.
+    /// The trained part of it.
     pub method: TrainMethod,
     /// The precision of the products.
     pub precision: Precision,
@@ -77,7 +77,7 @@ pub struct RunNodes {
     /// Whether stages may be on different nodes. The traffic between them is not modelled, so this needs
     /// RDMA, where it is small.
     pub pipelines: bool,
-    /// What the network cards of a node move in one direction. Units: bytes per second.
+    /// The rate of a node's network cards in one direction. Units: bytes per second.
     pub net_bytes_per_second: f64,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn net_bytes_per_second(internode: Internode, gpus_per_node: u32) -> 
 }
 
 impl RunNodes {
-    /// Nodes of this kind; `None` where nothing is published that a rate could be taken from.
+    /// Nodes of this kind; `None` where no rate is published.
     #[must_use]
     pub fn new(spec: &GpuSpec, gpus_per_node: u32, internode: Internode) -> Option<Self> {
         Some(Self {
@@ -300,7 +300,7 @@ fn interruptions(gpus: u32, checkpoint_bytes: f64) -> Interruptions {
 }
 
 impl Run {
-    /// How it is interrupted and taken up again.
+    /// Its interruptions and its recovery.
     #[must_use]
     pub fn interruptions(&self) -> Interruptions {
         interruptions(self.gpus, self.checkpoint_bytes)
@@ -337,7 +337,7 @@ impl Run {
         (self.gpu_hours() * 3_600.0).ceil() as i64
     }
 
-    /// The part of the peak that the model's own work takes.
+    /// The part of the peak that the model's own work uses.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         // Sequences that the last micro batches lack are no work of the model.

@@ -18,7 +18,7 @@ use crate::models::ModelFigures;
 /// Every plan draws the same arrivals, so that the same demand gets the same tail latencies.
 const SEED: u64 = 1;
 
-/// What is served and how.
+/// The model that is served, and its settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServingWork {
     /// The model.
@@ -43,7 +43,7 @@ pub struct Replica {
     pub gpus: u32,
     /// GPUs that share each matrix; the rest are stages.
     pub tensor: u32,
-    /// The software that the prediction is of.
+    /// The software that the prediction assumes.
     pub engine: Engine,
     /// Sequences answered together.
     pub batch: f64,
@@ -143,7 +143,7 @@ impl ServingWork {
         })
     }
 
-    /// What is served, on one layout.
+    /// The model in one layout.
     #[must_use]
     pub fn setup<'a>(&'a self, chip: &'a Chip, tensor: u32, stages: u32) -> Setup<'a> {
         Setup {
@@ -212,7 +212,7 @@ impl ServingWork {
         }
         best.map(|(served, tensor)| Replica {
             gpus,
-            // A power of two of at most a node's GPUs.
+            // A power of two, at most a node's GPUs.
             tensor: tensor as u32,
             engine: engine_of(chip),
             batch: served.batch,
@@ -224,7 +224,7 @@ impl ServingWork {
         })
     }
 
-    /// What the network leaves of the limit of the time to the first token. Units: seconds.
+    /// The limit on the time to the first token, less the network's part. Units: seconds.
     pub(crate) fn first_token_limit(&self, network_seconds: f64) -> Option<f64> {
         let limit = self.latency.first_token_ms?;
         Some(limit / 1e3 - network_seconds)

@@ -39,7 +39,7 @@ pub struct Cluster<'a> {
     pub gpus: f64,
     /// GPUs of one scale-up domain.
     pub domain_gpus: f64,
-    /// What the network cards of one domain move in one direction. Units: bytes per second.
+    /// The rate of one domain's network cards in one direction. Units: bytes per second.
     pub net_bytes_per_second: f64,
 }
 
@@ -103,7 +103,7 @@ pub enum Strategy {
     FrozenShard,
 }
 
-/// What is trained, one micro batch at a time.
+/// The training job, one micro batch at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// The model.
@@ -114,7 +114,7 @@ pub struct Job<'a> {
     pub micro_batch: f64,
     /// The format of the products.
     pub product: Product,
-    /// What is computed again.
+    /// The recomputed activations.
     pub recompute: Recompute,
     /// Operations for each parameter and token: 6, or 4 where most weights are frozen.
     pub flop_per_param: f64,
@@ -237,7 +237,7 @@ impl Job<'_> {
         }
     }
 
-    /// What frozen weights leave of the backward pass.
+    /// The part of the backward pass that remains with frozen weights.
     fn trained_share(&self) -> f64 {
         self.flop_per_param.min(6.0) / 6.0
     }
@@ -360,7 +360,7 @@ fn matmul_flops(constants: &TrainingConstants, chip: &Chip, job: &Job<'_>) -> f6
     chip.matmul_flops(job.product, constants.fp4_share) * sustained * stack * own
 }
 
-/// What a mixture's dense products reach of a dense model's.
+/// The rate of a mixture's dense products against a dense model's.
 fn dense_share(constants: &TrainingConstants, job: &Job<'_>) -> f64 {
     match (job.model.is_mixture(), job.stack) {
         (false, _) => 1.0,
@@ -369,7 +369,7 @@ fn dense_share(constants: &TrainingConstants, job: &Job<'_>) -> f64 {
     }
 }
 
-/// What the products of its experts reach: narrow ones less.
+/// The rate of the products of its experts, which is lower for narrow experts.
 fn expert_share(constants: &TrainingConstants, job: &Job<'_>) -> f64 {
     let width = job
         .model
@@ -425,8 +425,8 @@ fn elementwise_bytes(constants: &TrainingConstants, job: &Job<'_>, extra_passes:
     width * per_unit * (1.0 + extra_passes / 3.0) * job.trained_share()
 }
 
-/// What of the data-parallel traffic outlasts the work that it may hide behind: a smooth maximum,
-/// which hides short traffic wholly and adds traffic that dominates.
+/// The data-parallel traffic that does not overlap with work: a smooth maximum, which hides short traffic
+/// fully and adds traffic that dominates.
 fn exposed(constants: &TrainingConstants, sync_seconds: f64, passes: f64, layout: &Layout) -> f64 {
     let window = match layout.strategy {
         Strategy::FullShard

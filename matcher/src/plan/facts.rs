@@ -19,7 +19,7 @@ pub struct Facts {
     /// The predicted cost of the training run or of the batch of requests. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_cost_usd: Option<Money>,
-    /// What 1e9 tokens are predicted to cost, failures included. Units: US dollars.
+    /// The predicted cost of 1e9 tokens, including failures. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_billion_tokens: Option<Money>,
     /// The factor on all predictions, from a measured step or replica.
@@ -46,11 +46,10 @@ pub struct Facts {
     /// The assumed time for which writing a checkpoint blocks the run. Units: seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_seconds: Option<f64>,
-    /// What the training run would cost less if it did one per cent more in the same time. Units: US
-    /// dollars.
+    /// The saving if the training run did one per cent more in the same time. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_percent_efficiency: Option<Money>,
-    /// Spare nodes that the run is worth holding; they are in no price.
+    /// Spare nodes that are worth holding for the run; no price includes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare_nodes: Option<u32>,
     /// The share of its replicas' capacity at which the fleet is planned; the rest is a warm buffer. Units: a
@@ -66,15 +65,13 @@ pub struct Facts {
     /// Sequences that a replica answers together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequences_per_replica: Option<f64>,
-    /// Tokens per second that the run is predicted to train while nothing fails, or the fleet to
-    /// write.
+    /// The predicted tokens per second that the run trains without failures, or that the fleet writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<f64>,
-    /// What 1e6 output tokens are predicted to cost while the fleet writes all that it can. Units:
-    /// US dollars.
+    /// The predicted cost of 1e6 output tokens at full capacity of the fleet. Units: US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_million_tokens: Option<Money>,
-    /// What the network takes of the time to the first token. Units: milliseconds.
+    /// The network's part of the time to the first token. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_ms: Option<f64>,
     /// Time to the first token, network included, without queueing. Units: milliseconds.
@@ -83,7 +80,7 @@ pub struct Facts {
     /// Time per further token at the planned batch. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_token_ms: Option<f64>,
-    /// The share of requests that the simulated times are for. Units: percent.
+    /// The percentile of the simulated times. Units: percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<f64>,
     /// Time to the first token at that percentile of requests, including network and queueing. Units:
@@ -97,13 +94,13 @@ pub struct Facts {
     /// Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_token_p95_ms: Option<f64>,
-    /// The same of 99 %. Units: milliseconds.
+    /// The same for 99 %. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_token_p99_ms: Option<f64>,
     /// Mean time per further token that 95 % of requests have at most. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_token_p95_ms: Option<f64>,
-    /// The same of 99 %. Units: milliseconds.
+    /// The same for 99 %. Units: milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_token_p99_ms: Option<f64>,
     /// Whether the simulated times meet the latency objective.

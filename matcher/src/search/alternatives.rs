@@ -1,4 +1,4 @@
-//! What a fleet would cost with weights in another precision: shown beside a plan, never taken.
+//! The cost of a fleet with weights in another precision: shown beside a plan, never chosen.
 
 use market::demand::Precision;
 use market::money::Money;

@@ -20,7 +20,7 @@ pub(crate) struct Eligible {
 }
 
 impl Eligible {
-    /// An offer that is allowed; `None` at a price that cannot be charged, which none has.
+    /// An allowed offer; `None` at a price that cannot be charged, which no allowed offer has.
     pub(crate) fn at(filter: &Filter<'_>, at: Allowed, fit: Fit) -> Option<Self> {
         let row = at.row(filter.snapshot);
         let units = node_price_units(&row)?.checked_mul(i64::from(fit.nodes))?;
@@ -32,7 +32,7 @@ impl Eligible {
         })
     }
 
-    /// The fleet of this offer alone; `None` where it is none.
+    /// The fleet of this offer alone; `None` for other kinds of demand.
     pub(crate) fn fleet_line(&self) -> Option<FleetLine<'_>> {
         let Figures::Serve(node) = self.fit.figures else {
             return None;
@@ -45,7 +45,7 @@ impl Eligible {
         })
     }
 
-    /// `None` at a cost that no sum of money holds, which none has.
+    /// `None` where the cost overflows, which it never does.
     pub(crate) fn into_candidate(
         mut self,
         rank: usize,
@@ -87,7 +87,7 @@ impl Eligible {
         })
     }
 
-    /// What of it is paid for already.
+    /// The commitments that pay for it.
     fn cover(&self, query: &Query<'_>, filter: &Filter<'_>) -> Option<Cover> {
         let seconds = own::wanted_seconds(query, &self.fit, filter);
         let wanted = (self.fit.nodes, seconds);
@@ -95,7 +95,7 @@ impl Eligible {
     }
 }
 
-/// What the first hour of all lines costs; `None` where no sum of money holds it.
+/// The cost of the first hour of all lines; `None` where it overflows.
 pub(crate) fn first_hour(lines: &[CandidateLine]) -> Option<Money> {
     let mut units = 0_i64;
     for line in lines {

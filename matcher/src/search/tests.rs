@@ -34,7 +34,7 @@ use super::*;
 use crate::plan::{Candidate, Refused};
 use crate::samples::{now, snapshot};
 
-/// A demand of this kind with these fields beside it.
+/// A demand of this kind with these extra fields.
 fn demand(kind: &str, fields: Value) -> Demand {
     let mut body = json!({"kind": kind});
     let fields = fields.as_object().expect("an object").clone();

@@ -10,7 +10,7 @@ use crate::perf::replica::CannotServe;
 use crate::perf::serving::{Replica, doublings};
 use crate::reason::ReasonCode;
 
-/// What one node of an offer carries.
+/// The load that one node of an offer carries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ServeFit {
     /// One replica of the model.
@@ -24,7 +24,7 @@ pub(crate) struct ServeFit {
 }
 
 impl ServeQuery {
-    /// What one node carries.
+    /// The load that one node carries.
     pub(crate) fn node(
         &self,
         offer: &Offer,

@@ -88,7 +88,7 @@ impl PartitionBuilder {
         }
     }
 
-    /// Takes in an offer of this partition's key.
+    /// Adds an offer with this partition's key.
     pub(super) fn push(&mut self, offer: &Offer) {
         let strings = &mut self.strings;
         let mut optional = |text: &Option<String>| text.as_deref().map(|text| strings.number(text));
@@ -122,7 +122,7 @@ impl PartitionBuilder {
         });
     }
 
-    /// Takes in those offers of another partition of this key that are to stay.
+    /// Adds the offers of another partition with this key that must stay.
     pub(super) fn extend(&mut self, other: &Partition, stays: impl Fn(u32) -> bool) {
         // The number that each entry of the other's tables has here, once an offer has named it.
         let mut traits = vec![None; other.groups.len()];

@@ -7,7 +7,7 @@ use market::ids::OfferId;
 /// Ids are hashes, so their first byte splits them evenly.
 const SHARDS: usize = 256;
 
-/// Where each offer is: in which partition, by its place among them.
+/// The partition of each offer, as an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IdIndex(Box<[Arc<[Entry]>]>);
 

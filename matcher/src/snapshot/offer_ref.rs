@@ -33,7 +33,7 @@ impl<'s> OfferRef<'s> {
         self.partition().id(self.row)
     }
 
-    /// Who sells it.
+    /// Its provider.
     #[must_use]
     pub fn provider(self) -> &'s ProviderId {
         self.group.provider()
@@ -63,13 +63,13 @@ impl<'s> OfferRef<'s> {
         self.partition().key().gpus
     }
 
-    /// Under which terms it is sold.
+    /// The terms on which it is sold.
     #[must_use]
     pub fn terms(self) -> Terms {
         self.partition().key().terms
     }
 
-    /// What kind of machine it is.
+    /// The kind of machine.
     #[must_use]
     pub fn tenancy(self) -> Tenancy {
         self.group.tenancy()

@@ -18,10 +18,10 @@ use pricing::rate::per_gpu_hour;
 
 use crate::hardware::least_form;
 
-/// What all offers of a partition have in common.
+/// The fields that all offers of a partition share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PartitionKey {
-    /// Whether their prices can be meant: above zero, and small enough to be charged.
+    /// Whether their prices are plausible: above zero, and small enough to be charged.
     pub(crate) priced: bool,
     pub(crate) gpu: GpuIdentity,
     /// Memory of one GPU as published, where the form is open: it narrows the possible GPUs. Units: MiB.
@@ -49,13 +49,13 @@ impl PartitionKey {
         least_form(&self.gpu, self.open_memory_mib).map(Gpu::spec)
     }
 
-    /// The rate at which a node of this price is charged; `None` where the price cannot be meant.
+    /// The rate at which a node of this price is charged; `None` where the price is implausible.
     pub(crate) fn rate(&self, price: Money) -> Option<Rate> {
         per_gpu_hour(price, 3_600, self.gpus).ok()
     }
 
-    /// What a node costs an hour as it is charged: the rate for each of its GPUs, or for a whole
-    /// GPU's worth of slices. It grows with the price, or stays. Units: 1e-8 US dollars.
+    /// The charged cost of a node-hour: the rate for each of its GPUs, or for a whole GPU's worth of slices.
+    /// It never decreases with the price. Units: 1e-8 US dollars.
     pub(crate) fn node_price_units(&self, price: Money) -> Option<i64> {
         let rate = self.rate(price)?.money_per_gpu_hour().units();
         rate.checked_mul(i64::from(self.gpus.as_whole().unwrap_or(1)))
@@ -170,7 +170,7 @@ impl Partition {
         &self.key
     }
 
-    /// How many offers it holds; never none.
+    /// The number of its offers; never zero.
     pub(crate) fn len(&self) -> u32 {
         // A snapshot numbers its rows in 32 bits.
         self.ids.len() as u32
@@ -323,7 +323,7 @@ impl<'s> GroupRef<'s> {
         }
     }
 
-    /// What its place is ordered by, as [`Place`] is.
+    /// The sort key of its place, in the order of [`Place`].
     pub(super) fn place_key(
         self,
     ) -> (

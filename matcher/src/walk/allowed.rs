@@ -1,5 +1,5 @@
-//! The proof that a demand takes an offer: only the walk gives one, and a candidate's line is made of
-//! nothing else.
+//! The proof that an offer passed a demand's tests. Only the walk makes one, and a candidate's line needs
+//! one.
 
 use std::ops::Deref;
 
@@ -8,7 +8,7 @@ use market::offer::Offer;
 
 use crate::snapshot::{Row, RowId, Snapshot};
 
-/// An offer that a demand's policy, places, kinds of machine, ages and ceiling let in.
+/// An offer that passes a demand's policy, places, kinds of machine, ages and ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Allowed(RowId);
 

@@ -56,7 +56,7 @@ fn a_search_allocates_for_what_it_shows_however_large_the_market_is() {
     let of = |count: usize| {
         let snapshot = market(count);
         let find = || search(&snapshot, &demand, &held, now(), &options).expect("a plan");
-        // What is read but once, such as the catalogue, is there by then.
+        // Data that is read only once, such as the catalogue, is loaded by then.
         assert_eq!(find().candidates.len(), 10);
         measure(|| drop(find())).count_total
     };

@@ -18,7 +18,7 @@ pub(crate) const FOLDS: usize = 5;
 /// The share of measurements that an interval is to cover.
 const COVERED: f64 = 0.8;
 
-/// How a set of predictions did.
+/// The score of a set of predictions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Score {
     pub(crate) rows: usize,
@@ -45,7 +45,7 @@ pub(crate) fn score(pairs: &[(f64, f64)]) -> Score {
     }
 }
 
-/// Percentile by linear interpolation; NaN of nothing.
+/// Percentile by linear interpolation; NaN for no values.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -221,8 +221,8 @@ fn rounded(width: f64) -> f64 {
     (width * 1e4).round() / 1e4
 }
 
-/// What is left of the errors once the first row of the same model, on the same chip or on
-/// another, has set the scale.
+/// The remaining errors after the first row of the same model, on the same chip or on another, has set the
+/// scale.
 fn calibrated(rows: &[Measured], errors: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let mut first: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {

@@ -16,11 +16,11 @@ const REFUSED_FACTOR: f64 = 7.4;
 /// One measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// What the models know of it.
+    /// Its figures in the models.
     pub(crate) case: Case,
-    /// What was measured, in the unit of the case.
+    /// The measured value, in the unit of the case.
     pub(crate) value: f64,
-    /// Who published it.
+    /// Its publisher.
     pub(crate) source: String,
     /// The model.
     pub(crate) model: String,
@@ -28,11 +28,11 @@ pub(crate) struct Measured {
     pub(crate) gpu: String,
     /// Parameters that a token uses, in billions.
     pub(crate) active_b: f64,
-    /// GPUs that the measured value is of: 1 where it is stated for one.
+    /// GPUs that the measured value covers: 1 where it is stated for one.
     pub(crate) gpus: f64,
     /// GPUs that took part.
     pub(crate) all_gpus: f64,
-    /// What the network cards of a node move in one direction. Units: GB/s.
+    /// The rate of a node's network cards in one direction. Units: GB/s.
     pub(crate) net_gb_s_node: Option<f64>,
     /// The software, as the table writes it.
     pub(crate) framework: String,

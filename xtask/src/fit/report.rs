@@ -14,7 +14,7 @@ use super::kinds::{kinds, weak_spots};
 use super::measured::Measured;
 use super::{Dealt, Judged};
 
-/// What the page is to reach, for the reader to compare with.
+/// The goals of the page, for the reader to compare.
 pub(super) struct Goals {
     median: f64,
     p90: f64,

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::measured::Measured;
 
-/// What a usual row is expected to be wrong by. Units: logarithm.
+/// The expected error of a usual row. Units: logarithm.
 const USUAL_ERROR: f64 = 0.1;
 
 /// Errors of a combination with n rows are multiplied by n to the power of minus this, so that its
@@ -39,14 +39,14 @@ const ROUNDS: usize = 60;
 /// The gain, as a share of the cost, below which a fit has ended.
 const ENOUGH: f64 = 1e-5;
 
-/// Where a constant is expected.
+/// The prior of a constant.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Prior {
     table: String,
     /// Its name in the set of constants.
     pub(crate) constant: String,
     start: f64,
-    /// How far from there it may lie without much cost. Units: logarithm.
+    /// The width of the prior. Units: logarithm.
     width_ln: f64,
     /// Its upper bound, for any rows.
     pub(crate) most: Option<f64>,
@@ -139,7 +139,7 @@ impl<'a> Problem<'a> {
             let mut curvature = slopes.transpose() * &slopes + DMatrix::from_diagonal(&pull);
             let mut gradient = slopes.transpose() * errors.component_mul(&weights)
                 + (&at - &start).component_mul(&pull);
-            // What would leave its bound stays there, and the others are fitted to that.
+            // A constant that would leave its bound stays at it, and the others are fitted to that.
             for index in 0..self.priors.len() {
                 if at[index] >= most[index] && gradient[index] < 0.0 {
                     gradient[index] = 0.0;
@@ -217,7 +217,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// What the error of each row is multiplied by for its combination, one on average.
+/// The weight on the error of each row for its combination, one on average.
 fn crowding(rows: &[&Measured]) -> Vec<f64> {
     let mut counts: BTreeMap<_, f64> = BTreeMap::new();
     for row in rows {

@@ -8,7 +8,7 @@ fn tables() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/perf");
     let there = folder.join("training_measured.csv").exists();
     if !there {
-        // Not a print macro: those of a passing test are kept from the reader.
+        // Not a print macro: the test runner hides the output of a passing test.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: needs the measured tables in ../shared/perf"

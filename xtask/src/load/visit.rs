@@ -22,7 +22,7 @@ const CANCELS: u64 = 18;
 const NODES_EACH: u64 = 2;
 /// How long a machine may take to be handed off, and to be given back.
 const LIFE: Duration = Duration::from_secs(300);
-/// How many refusals are kept in words.
+/// The number of refusals whose text is kept.
 const KEPT: usize = 5;
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,16 +30,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SSH_KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt";
 
-/// What came of calls.
+/// The results of calls.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// What was called, and how long the answer took. Units: microseconds.
+    /// The calls, and the time of each answer. Units: microseconds.
     pub(super) micros: Vec<(&'static str, u32)>,
     /// Reservations that were placed and ended.
     pub(super) reservations: u64,
     /// The reservations among them whose machine was handed off.
     pub(super) handed_off: u64,
-    /// Answers that were no success.
+    /// Answers that were not successful.
     pub(super) errors: u64,
     /// The first of them, in words.
     pub(super) said: Vec<String>,
@@ -125,9 +125,9 @@ impl Visitor {
         Ok(visitor)
     }
 
-    /// What can be ordered; each visitor has nodes of its own in mind, so that none takes the last
-    /// one of another: the one it takes, and the one it gave back before, which is for sale again
-    /// once its provider was read.
+    /// Finds an orderable offer. Each visitor has its own nodes, so that none takes the last one of another:
+    /// the node that it uses, and the one that it released before, which is for sale again once its provider
+    /// was read.
     fn find_offer(&mut self) -> Result<Value> {
         // The providers are read in the first seconds.
         for _ in 0..100 {
@@ -175,7 +175,7 @@ impl Visitor {
         tally
     }
 
-    /// Calls and gives status and body; no answer at all is an error.
+    /// Makes a call and returns status and body; no answer at all is an error.
     fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
         self.calls += 1;
         let mut request = Request::builder()
@@ -207,7 +207,7 @@ impl Visitor {
 impl Visit<'_> {
     /// One visit; any refusal ends it.
     fn run(mut self) -> Pace {
-        // A visit that is broken off is counted where it broke.
+        // A visit that fails is counted where it failed.
         let _ = self.steps();
         self.pace
     }
@@ -250,7 +250,7 @@ impl Visit<'_> {
         Some(())
     }
 
-    /// From a plan to a quote; gives its id.
+    /// Makes a plan and a quote; returns its id.
     fn quote(&mut self) -> Option<Value> {
         let demand = self.of.demand.clone();
         let plan = self.post("POST plans", "/v1/plans", &demand)?;

@@ -20,7 +20,7 @@ use crate::search::{Query, SearchOptions, answer};
 /// pair.
 const STEP: usize = 8;
 
-/// Sets of regions that are looked at for each provider.
+/// The number of sets of regions to try for each provider.
 const MOST_SETS: usize = 256;
 
 impl Within<'_> {
@@ -59,7 +59,7 @@ impl Within<'_> {
                 return;
             }
             self.take_pairs(provider, &runs, &fleets, best);
-            // Those that were not seen cost no less than the last that was.
+            // Candidates that were not seen cost no less than the last one that was.
             let goes_on =
                 |seen: &[Candidate], floor| seen.len() >= limit && may_beat(best.as_ref(), floor);
             let last = |seen: &[Candidate]| seen.len() - 1;

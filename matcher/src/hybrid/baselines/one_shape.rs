@@ -11,7 +11,7 @@ use crate::walk::{Allowed, HeldRows, OpenGroup, walk};
 struct Shape {
     train: (Allowed, Fit),
     serve: (Allowed, Fit),
-    /// What run and fleet cost, before any weights are moved. Units: 1e-8 US dollars.
+    /// The cost of run and fleet without the transfer of weights. Units: 1e-8 US dollars.
     least_units: i128,
 }
 

@@ -1,4 +1,4 @@
-//! What a hybrid plan is compared with, against every pair that can be made.
+//! Compares the baselines of a hybrid plan with every possible pair.
 
 use market::offer::Availability;
 
@@ -65,8 +65,7 @@ fn scarce_supply() -> impl Strategy<Value = Vec<Offer>> {
     })
 }
 
-/// What a provider charges for 1e9 bytes that leave it, read from the table by its commas. Units:
-/// 1e-8 US dollars.
+/// A provider's egress price for 1e9 bytes, split from the table by commas. Units: 1e-8 US dollars.
 fn charged(seller: &ProviderId) -> i128 {
     let rows = include_str!("../../../data/egress.csv").lines().skip(1);
     let rows = rows.map(|row| {

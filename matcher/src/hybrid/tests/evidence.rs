@@ -46,7 +46,7 @@ fn days_after(time: DateTime<Utc>, days: i64) -> NaiveDate {
     (time + TimeDelta::days(days)).date_naive()
 }
 
-/// What sells the fleet of the best pair, and when that fleet ends.
+/// The SKU of the best pair's fleet, and the end of that fleet.
 fn best(plan: &Plan) -> Option<(String, DateTime<Utc>)> {
     let pair = hybrid(plan).pairs.first()?;
     let end = pair.bill.serves_from + TimeDelta::seconds(pair.bill.serve_seconds);

@@ -1,4 +1,4 @@
-//! What is paid for already goes to one half of a pair, and the pair is priced with it.
+//! Commitments go to one half of a pair, and the pair is priced with them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn units_of(rate: Rate) -> i128 {
     i128::from(rate.money_per_gpu_hour().units())
 }
 
-/// What some seconds of these lines cost from a time on, by the meter's rule. Units: 1e-8 US dollars.
+/// The cost of these lines for some seconds from a given time, by the meter's rule. Units: 1e-8 US dollars.
 fn metered(lines: &[CandidateLine], from: DateTime<Utc>, seconds: i128) -> i128 {
     let of_line = |line: &CandidateLine| {
         let gpus = i128::from(line.offer.gpus.as_whole().expect("whole"));

@@ -9,7 +9,7 @@ use crate::perf::constants::InferenceConstants;
 /// Share of the 16-bit peak that attention over a prompt reaches.
 const PROMPT_ATTENTION_SHARE: f64 = 0.4;
 
-/// What attention over a prompt costs more where keys are latent.
+/// The extra cost factor of attention over a prompt with latent keys.
 const LATENT_PROMPT_FACTOR: f64 = 1.2;
 
 /// Multiplications of one head for each latent position: 512 of the latent, twice, and 64 that encode the
@@ -22,7 +22,7 @@ const LLAMA_CPP_PIECE_TOKENS: f64 = 512.0;
 /// The peak about which the rates of llama.cpp's products are compared. Units: FLOP/s.
 const LLAMA_CPP_PEAK: f64 = 2e14;
 
-/// What of the shorter of reading and multiplying does not hide behind the longer.
+/// The part of the shorter of reading and multiplying that does not overlap with the longer.
 const UNHIDDEN: f64 = 0.3;
 
 /// How long prompts of one length take on one replica. Units: seconds.
@@ -281,7 +281,7 @@ impl<'a> Rates<'a> {
         recent / (1.0 + self.constants.expert_half_width / f64::from(width))
     }
 
-    /// What is left of a rate that so much of is kept with each doubling of the stages.
+    /// The remaining rate where each doubling of the stages keeps this share.
     fn pipelined(&self, share: f64) -> f64 {
         pow(share, log2(self.setup.pipeline))
     }
@@ -343,7 +343,7 @@ fn matmul_flops(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
     share * LLAMA_CPP_PEAK * pow(peak / LLAMA_CPP_PEAK, constants.llama_cpp_peak_exponent)
 }
 
-/// What engines reach of the bandwidth of a family of chips, against Hopper.
+/// The share of the bandwidth that engines reach on a family of chips, against Hopper.
 fn bandwidth_of_family(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
     let family = match setup.chip.architecture {
         _ if setup.engine == Engine::LlamaCpp => return 1.0,
@@ -358,7 +358,7 @@ fn bandwidth_of_family(constants: &InferenceConstants, setup: &Setup<'_>) -> f64
     family * own_factor(constants, setup)
 }
 
-/// What products reach on a family of chips, against Hopper.
+/// The share that products reach on a family of chips, against Hopper.
 fn matmul_of_family(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
     let family = match setup.chip.architecture {
         Architecture::Volta | Architecture::Turing | Architecture::Ampere => {
@@ -379,7 +379,7 @@ fn own_factor(constants: &InferenceConstants, setup: &Setup<'_>) -> f64 {
     }
 }
 
-/// What an all-reduce reaches (bytes per second), and its latency per doubling (seconds).
+/// The rate of an all-reduce (bytes per second), and its latency per doubling (seconds).
 fn link(constants: &InferenceConstants, setup: &Setup<'_>) -> (f64, f64) {
     let chip = setup.chip;
     let over_pcie = chip.is_pcie_only() || setup.tensor > f64::from(chip.domain_gpus);

@@ -184,11 +184,11 @@ pub fn simulate(load: &CopyLoad, times: &impl StepTimes, seed: u64) -> Option<Ta
 /// Where requests come from.
 struct Source {
     arrivals: Arrivals,
-    /// When the next one comes, of those that come by chance.
+    /// The next arrival, for random arrivals.
     next: f64,
     /// Requests so far.
     sent: usize,
-    /// Requests that can be admitted before the simulation ends: none after them is waited for.
+    /// The most requests to admit: the simulation ends without any later ones.
     most: usize,
     state: u64,
 }
@@ -206,7 +206,7 @@ impl Source {
         source
     }
 
-    /// Puts those into the queue that have come by now.
+    /// Queues the requests that have arrived by now.
     fn arrive(&mut self, now: f64, answered: usize, waiting: &mut VecDeque<f64>) {
         match self.arrivals {
             Arrivals::PerSecond(_) => {
@@ -226,7 +226,7 @@ impl Source {
         }
     }
 
-    /// When the next one comes; never, where none is waited for any more.
+    /// The next arrival; infinity where no more requests are admitted.
     fn next_arrival(&self) -> f64 {
         if self.sent < self.most {
             self.next
@@ -235,7 +235,7 @@ impl Source {
         }
     }
 
-    /// Seconds between two that come by chance.
+    /// Seconds between two random arrivals.
     fn gap(&mut self) -> f64 {
         match self.arrivals {
             Arrivals::PerSecond(rate) => -ln(1.0 - self.uniform()) / rate,
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn tails_grow_with_the_load_and_are_never_below_the_median() {
         let of = |utilisation| {
-            // Four places, and answers of ten steps: 0.4 requests per second are all it can.
+            // Four slots, and answers of ten steps: 0.4 requests per second are its capacity.
             let load = CopyLoad {
                 arrivals: Arrivals::PerSecond(0.4 * utilisation),
                 input_tokens: 100.0,

@@ -11,7 +11,7 @@ pub struct Column {
     pub needed: bool,
     /// Its meaning, its unit, and the meaning of a blank.
     pub meaning: &'static str,
-    /// The words that it knows, where it knows only some.
+    /// The words that it accepts, where it accepts only some.
     pub words: Option<&'static str>,
 }
 
@@ -173,7 +173,7 @@ const INFERENCE: &[Column] = &[
 ];
 
 impl Table {
-    /// The columns that are read; others are not looked at.
+    /// The columns that are read; others are ignored.
     #[must_use]
     pub const fn columns(self) -> &'static [Column] {
         match self {

@@ -12,7 +12,7 @@ use crate::perf::replica::{
     serve_as_well_as_it_can,
 };
 
-// The words that the columns know.
+// The words that the columns accept.
 pub(super) const METRICS: &str = "offline_throughput, static_batch_throughput, single_stream_decode, \
     prefill_throughput, ttft, mlperf_offline, mlperf_server, mlperf_interactive";
 pub(super) const WEIGHTS: &str = "bf16, fp16, fp8, int8, fp4, int4_g, int4_k";
@@ -46,7 +46,7 @@ pub(super) struct Row {
     unit: Option<String>,
 }
 
-/// What a test measures.
+/// The quantity that a test measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Metric {
     OfflineThroughput,
@@ -133,7 +133,7 @@ impl Test {
         })
     }
 
-    /// What was measured, in the unit of the row.
+    /// The prediction of the measured quantity, in the unit of the row.
     pub(super) fn predict(&self, constants: &InferenceConstants) -> Result<f64, CannotServe> {
         match self.metric {
             Metric::MlperfOffline => self.best_layout(constants),

@@ -1,4 +1,4 @@
-//! What the cells of a row may hold: a figure outside of it is no run and no test.
+//! The allowed ranges of the cells of a row: no run or test has a figure outside of them.
 
 use std::ops::RangeInclusive;
 

@@ -31,7 +31,7 @@ fn measured() -> PathBuf {
 }
 
 fn skip(words: &str) {
-    // Not a print macro: those of a passing test are kept from the reader.
+    // Not a print macro: the test runner hides the output of a passing test.
     let _ = writeln!(std::io::stderr(), "{words}");
 }
 

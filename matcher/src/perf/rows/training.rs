@@ -12,7 +12,7 @@ use crate::perf::step_time::{
     Cluster, Job, Layout, Recompute, Release, Stack, Strategy, step_time,
 };
 
-// The words that the columns know.
+// The words that the columns accept.
 pub(super) const PRECISIONS: &str = "bf16, fp16, fp8, fp4";
 pub(super) const RECOMPUTATIONS: &str = "none, selective, full";
 pub(super) const FRAMEWORKS: &str = "megatron, megatron-deepspeed, pytorch-fsdp, torchtitan, internevo, \

@@ -9,23 +9,23 @@ use super::layouts::{Way, ways};
 use super::{Run, RunNodes, RunWork};
 use crate::perf::constants::Constants;
 
-/// What rounding may put between two sums that are equal.
+/// The most by which rounding separates two equal sums.
 const ROUNDING: f64 = 1e-9;
 
-/// Which numbers of nodes are tried, and which of them will do.
+/// The numbers of nodes to try, and the limits on them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counts {
     /// The fewest.
     pub at_least: u32,
     /// The most.
     pub at_most: u32,
-    /// In how many hours the run must be done.
+    /// The hours within which the run must be done.
     pub within_hours: f64,
     /// The factor on all predicted rates.
     pub speed: f64,
 }
 
-/// A way that may still be the best one on more nodes.
+/// A layout that may still be the best one on more nodes.
 struct Open {
     /// Its place among all ways: of equals the first is taken.
     nth: usize,

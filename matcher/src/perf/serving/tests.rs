@@ -256,7 +256,7 @@ fn a_model_that_is_given_by_its_shape_is_laid_out_as_by_its_name() {
             for gpus in gpus {
                 let of_name = ways(&named, gpu, gpus);
                 assert_eq!(ways(&told, gpu, gpus), of_name, "{} on {gpus}", named.name);
-                // What is assumed is shared out at least as far as each GPU has keys of its own.
+                // The assumption lets heads be split at least until each GPU has keys of its own.
                 if named.kv_heads.is_multiple_of(gpus) {
                     assert_eq!(
                         ways(&assumed, gpu, gpus),

@@ -1,4 +1,4 @@
-//! What the GPUs of a training run send each other, and how long that takes by itself.
+//! The traffic between the GPUs of a training run, and its time without overlap.
 //!
 //! Rings: an all-reduce of d members moves 2(d-1)/d of the payload over each link, a gather or a
 //! scatter half of that.

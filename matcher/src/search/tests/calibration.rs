@@ -72,7 +72,7 @@ fn a_measured_step_rescales_the_run_everywhere_and_narrows_it_where_it_was_taken
     let within = |plan: &Plan, sku: &str| of(plan, sku).facts.within_factor.expect("a factor");
     assert!(close(within(&after, "h100"), exp(0.05)));
     assert!(within(&after, "h100") < within(&before, "h100"));
-    // To another GPU a step carries badly, so nothing is narrower there.
+    // A step transfers badly to another GPU, so the interval is no narrower there.
     assert!(within(&after, "a100") >= within(&before, "a100"));
     let said = of(&after, "h100").reasons.join("\n");
     assert!(said.contains("multiplies all rates by 0.800"), "{said}");
@@ -203,7 +203,7 @@ fn a_copy_as_fast_as_predicted_changes_no_alternative() {
             },
         }))
     };
-    // What is predicted of the weights that are asked for.
+    // The prediction with the requested weights.
     let any = copy(1_000.0);
     let Query::Serve(query) = super::scan::query(&any) else {
         panic!("a fleet")

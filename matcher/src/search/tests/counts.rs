@@ -8,7 +8,7 @@ use crate::snapshot::ProviderView;
 
 const SELLERS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// So many H100 nodes of five sellers, and as many others; no two at one price.
+/// So many H100 nodes of five providers, and as many others; no two at one price.
 fn market(count: usize) -> Snapshot {
     snapshot(offers(count))
 }

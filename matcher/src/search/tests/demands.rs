@@ -10,7 +10,7 @@ use super::*;
 use crate::samples::{metal, offer, provider};
 use crate::snapshot::ProviderView;
 
-/// What is on sale in three countries, at three sellers.
+/// The offers in three countries, at three providers.
 fn supply() -> Vec<Offer> {
     let machines = [
         ("one", "H100-SXM", 1, "2.99"),

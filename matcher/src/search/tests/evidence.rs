@@ -138,7 +138,7 @@ fn a_pile_that_no_number_of_nodes_does_while_the_evidence_lasts_is_refused_for_t
         why.starts_with("On 10000 nodes the batch takes about ") && why.contains("is valid for"),
         "{why}"
     );
-    // What lasts longer than anything is sold for limits nothing.
+    // Evidence that lasts longer than any reservation sets no limit.
     let refused = of(day(500_000.0), 4_096);
     let counted = BTreeMap::from([(ReasonCode::Deadline, 1)]);
     assert_eq!(refused.rejected.by_reason, counted);

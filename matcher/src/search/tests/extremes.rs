@@ -1,4 +1,4 @@
-//! Demands at the bounds of the schema: however absurd, they are answered.
+//! Demands at the bounds of the schema: even absurd ones get an answer.
 
 use market::offer::Availability;
 use proptest::prelude::*;

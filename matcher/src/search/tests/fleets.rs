@@ -128,7 +128,7 @@ fn a_zone_that_is_not_said_may_be_any_of_its_region() {
     assert_eq!(plan.candidates[0].lines.len(), 2);
     let unsaid = vec![zoned("x", Some("a")), zoned("y", None)];
     assert!(find(unsaid, &zone).candidates.is_empty());
-    // What survives the loss of a zone need not survive that of the provider.
+    // A fleet that survives the loss of a zone need not survive that of the provider.
     let both = vec![zoned("x", Some("a")), zoned("y", Some("b"))];
     let provider = chat(json!({"survive": "provider"}));
     assert!(find(both, &provider).candidates.is_empty());
@@ -275,7 +275,7 @@ fn of_fleets_at_one_price_the_nearest_to_the_users_comes_first() {
     assert!(network.is_sorted_by(|a, b| a < b), "{network:?}");
     let first = plan.candidates[0].facts.first_token_ms.expect("a time");
     assert!(first > network[0].expect("a time"));
-    // What the network takes is not left for the engine.
+    // The engine does not get the network's part of the limit.
     let near = chat(json!({"users": users, "latency": {"first_token_ms": 120}}));
     let plan = find(market(), &near);
     assert_eq!(skus(&plan)[0], "b");

@@ -52,7 +52,7 @@ fn bare_metal_is_taken_up_to_a_tenth_above_the_cheapest_and_no_further() {
                virtual machines";
     assert!(told.contains(why), "{told}");
     assert_eq!(skus(&first("22.02")), ["vm", "metal"]);
-    // What can be ordered comes before the better machine.
+    // An orderable offer comes before the better machine.
     let listed = Offer {
         orderable: false,
         ..metal("listed", "H100-SXM", "20.00")

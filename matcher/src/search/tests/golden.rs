@@ -3,7 +3,7 @@
 use super::*;
 use crate::samples::{metal, offer};
 
-/// A demand to serve a model, with these fields beside it.
+/// A demand to serve a model, with these extra fields.
 fn serving(model: &str, weights: &str, fields: Value) -> Demand {
     let mut all = json!({
         "model": model, "weights": weights, "kv_cache": weights, "concurrency": 1,

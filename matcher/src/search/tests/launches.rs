@@ -92,8 +92,8 @@ fn example(text: &str) -> Demand {
     serde_json::from_str(text).expect("a demand")
 }
 
-/// What is predicted: each GPU attends to its own sequences, schedules them itself, and has its share
-/// of the experts. The engine counts the batch of one GPU.
+/// The prediction: each GPU attends to its own sequences, schedules them itself, and has its share of the
+/// experts. The engine counts the batch of one GPU.
 #[test]
 fn a_mixture_attends_on_each_gpu_and_shares_its_experts_as_it_was_predicted() {
     let demand = example(include_str!("../../../../docs/demands/deepseek-v3.json"));

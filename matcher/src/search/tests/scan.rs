@@ -23,7 +23,7 @@ pub fn query(demand: &Demand) -> Query<'_> {
 /// An eligible offer: its fit, and its position.
 type Taken = (Fit, Row, RowId);
 
-/// What a scan of the offers gives for a demand of one offer a candidate.
+/// The result of a scan of the offers, for a demand with one offer per candidate.
 pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchOptions) -> Plan {
     let query = query(demand);
     let filter = Filter {

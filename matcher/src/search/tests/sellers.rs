@@ -137,7 +137,7 @@ fn an_offer_of_a_price_list_is_matched_however_old_and_says_how_old() {
             .any(|reason| reason.starts_with("Listed on ") && reason.contains("3000 days ago")),
         "{reasons:?}"
     );
-    // What can be ordered is never without a limit.
+    // An orderable offer always has a limit.
     let rejected = listed(true).rejected.by_reason;
     assert_eq!(rejected, BTreeMap::from([(ReasonCode::Stale, 1)]));
 }

@@ -22,7 +22,7 @@ fn listed(offer: Offer, hours: i64) -> Offer {
     }
 }
 
-/// Offers of sellers that were read within a year, and of lists.
+/// Offers of providers that were read within a year, and of lists.
 fn market(offers: Vec<Offer>) -> Snapshot {
     let views = [("lambda", Some(365 * 86_400)), ("lists", None)];
     let views = views.map(|(word, freshness_limit_seconds)| {
@@ -473,7 +473,7 @@ proptest! {
         let more: Vec<Offer> = offers.iter().cloned().chain([extra]).collect();
         let (before, least) = (first(offers.clone(), true), first(offers, false));
         let after = first(more, true);
-        // What a sum is rounded by.
+        // The rounding error of a sum.
         let within = |cost: Option<i64>, of: Option<i64>| match (cost, of) {
             (_, None) => true,
             (None, Some(_)) => false,

@@ -39,7 +39,7 @@ fn offers_of(snapshot: &Snapshot) -> impl Iterator<Item = Row> {
 }
 
 proptest! {
-    // What the search is held to is that of a thousand markets each.
+    // The search must pass a thousand markets for each property.
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]

@@ -363,7 +363,7 @@ proptest! {
     }
 }
 
-/// What a node of each offer carries, or why none does.
+/// The load that a node of each offer carries, or the reason why none does.
 fn copies(market: &Snapshot, demand: &Demand) -> Vec<Result<crate::serve::ServeFit, ReasonCode>> {
     let Query::Serve(serve) = super::scan::query(demand) else {
         panic!("a fleet")

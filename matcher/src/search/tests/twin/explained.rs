@@ -11,7 +11,7 @@ use super::super::scan::sureness;
 use super::super::*;
 use super::market::{any_market, any_shared, mostly};
 
-/// What a reader knows.
+/// The inputs of a reader.
 pub(super) struct Reader<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) held: &'a Held,

@@ -85,7 +85,7 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
 
 pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
     let taken = mostly(vec![0_u32], vec![1, 5]);
-    // Seconds until the quarantine of one of them ends; at the very moment it is over.
+    // Seconds until the suspension of one of them ends; at zero it is over.
     let quarantine = mostly(vec![None], vec![Some(0_i64), Some(1)]);
     let offers = prop::collection::vec((any_offer(), taken), 0..80);
     let facts = prop::array::uniform4(any_facts());
@@ -121,7 +121,7 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
     })
 }
 
-/// What is on record of one of them: all that is asked for by the rules below, often.
+/// The facts on record of one of them: often all that the rules below ask for.
 fn any_facts() -> impl Strategy<Value = ProviderFacts> {
     let country = mostly(vec![Some("DE"), Some("US")], vec![None]);
     // Days from now to the last on which the evidence is good.
@@ -150,7 +150,7 @@ fn ends_in(seconds: i64) -> Quarantine {
     }
 }
 
-/// What a tenant has paid for at some of them, in the order in which it is used.
+/// A tenant's commitments at some of them, in the order in which they are used.
 pub fn any_commitments() -> impl Strategy<Value = OwnCapacity> {
     let seller = prop::sample::select(vec!["a", "b", "c", "d"]);
     let thing = prop::sample::select(vec!["x", "y", "z", "H100-SXM", "MI300X"]);

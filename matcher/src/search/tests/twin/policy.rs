@@ -239,7 +239,7 @@ fn audit(snapshot: &Snapshot, held: &Held, (demand, own): (&Demand, &OwnCapacity
         let mut nodes: HashMap<OfferId, u32> = HashMap::new();
         for line in &candidate.lines {
             let known = snapshot.provider(&line.offer.provider).is_some();
-            assert!(known, "nothing says that {:?} is fresh", line.offer);
+            assert!(known, "the freshness of {:?} is unknown", line.offer);
             let hours = candidate.facts.run_hours;
             assert_eq!(breach(snapshot, &asked, line, hours), None);
             let all = nodes.entry(line.offer.offer_id).or_default();

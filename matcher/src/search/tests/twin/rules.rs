@@ -74,7 +74,7 @@ impl Twin<'_> {
             .succ_opt()?
             .and_time(chrono::NaiveTime::MIN)
             .and_utc();
-        // What ends with the last second before has ended in time.
+        // Work that ends with the last second before has ended in time.
         Some(((midnight - now()).num_seconds() - 1) as f64 / 3_600.0)
     }
 
@@ -328,7 +328,7 @@ fn taken(candidate: &Candidate) -> Vec<(OfferId, u32)> {
         .collect()
 }
 
-/// What is known of where an offer ranks.
+/// The parts of an offer's rank.
 pub trait Costs {
     /// Its cost (1e-8 US dollars), and the order among equals.
     fn rank(&self) -> (i128, u64);
@@ -377,7 +377,7 @@ pub fn gpus_rules(
             .collect(),
         one => vec![one.as_str().expect("a name")],
     };
-    // What it may be: of an H100 of which the form is open each of three.
+    // The possible GPUs: each of three for an H100 with an open form.
     let may_be = match name.as_str() {
         "H100" => vec!["H100-SXM", "H100-PCIe", "H100-NVL"],
         known => vec![known],

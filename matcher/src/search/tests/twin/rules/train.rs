@@ -176,7 +176,7 @@ fn predicted(
     })
 }
 
-/// What failures and checkpoints leave of the time. Source: Daly 2006.
+/// The share of the time that remains after failures and checkpoints. Source: Daly 2006.
 fn useful_share(work: &RunWork, gpus: f64) -> f64 {
     let between = 51_000.0 * 3_600.0 / gpus;
     let written = work.model.params_total * 14.0 / 10e9;

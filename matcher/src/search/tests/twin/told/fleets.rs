@@ -418,7 +418,7 @@ proptest! {
         let plan = told_simulated(&fields, "serve_realtime", &market, simulated);
         let reader = Reader { snapshot: &market.0, held: &market.1, demand: fields };
         let mut plan = plan;
-        // What has more room than the others is beside them, and ties with none.
+        // A fleet with more spare capacity is beside the others, and ties with none.
         let wider = |one: &Candidate| one.reasons[0].starts_with("It is planned at ");
         let at = plan.candidates.iter().position(wider);
         let more = at.map(|at| plan.candidates.remove(at));
