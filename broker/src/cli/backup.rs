@@ -16,7 +16,7 @@ use crate::terminal::text::{print_line, print_text};
 ///
 /// The copy holds everything up to one moment, but not the key that its secrets are sealed with:
 /// keep that too, apart from it. A database on PostgreSQL is copied by pg_dump. To restore, see
-/// docs/operating.md.
+/// docs/backup-and-upgrade.md.
 #[derive(Debug, Args)]
 pub(super) struct BackupArgs {
     /// The file to write; there must be none yet.

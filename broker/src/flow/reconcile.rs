@@ -218,8 +218,8 @@ fn report_unknown(provider: &ProviderId, machine: &ProviderLease, swept: &mut Sw
     error!(
         provider.id = %provider, machine.id = %machine.id,
         "{} at {provider} carries a broker's mark and no lease row of this database: another \
-         broker runs on this account, or the database was restored (docs/operating.md); a person \
-         must look",
+         broker runs on this account, or the database was restored (docs/backup-and-upgrade.md); \
+         a person must look",
         machine.id
     );
 }

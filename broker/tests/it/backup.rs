@@ -41,7 +41,7 @@ fn said(output: &Output) -> Value {
 
 /// The commands for PostgreSQL of the operator's page: those that back up, and those that restore.
 fn page_commands() -> [String; 2] {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/backup-and-upgrade.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let blocks = page.split("```sh postgresql\n").skip(1);
     let blocks = blocks.map(|rest| rest.split("```").next().unwrap_or_default().to_owned());
