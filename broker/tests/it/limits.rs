@@ -8,7 +8,7 @@ use crate::service::{Answer, Service};
 /// A service with small quotas that come back slowly.
 async fn strict() -> Service {
     Service::start_configured(|config| {
-        config.limits = serde_json::from_value(json!({
+        config.rate_limits = serde_json::from_value(json!({
             "enabled": true,
             "reads": { "per_second": 1, "burst": 4 },
             "writes": { "per_second": 1, "burst": 2 },
