@@ -22,7 +22,7 @@ pub mod service;
 pub mod tenant;
 pub mod tools;
 
-/// An error with all its causes in one line, for the log; each is said once.
+/// An error with all its causes in one line, for the log; each cause appears once.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

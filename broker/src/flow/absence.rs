@@ -1,9 +1,9 @@
 //! Whether a machine that its provider does not show is gone. That is decided here and nowhere else.
 //!
-//! No single answer proves it: fronts break, lists are cut, reads lag behind, and a credential may be
-//! of another account. `lists` asks for the lists, one for all who look within a round; `proof` weighs
-//! what they say. A machine whose node shows its host key is not gone, whatever lists say. Until it is
-//! decided nothing is replaced, and a person is told.
+//! No single answer proves that a machine is gone: a provider's front end breaks, lists are truncated, reads
+//! lag, and a credential may belong to another account. `lists` fetches the lists, once a round for every
+//! caller; `proof` weighs them. A machine whose node shows its host key is not gone, even if the lists lack
+//! it. Until the question is decided the broker replaces nothing and alerts a person.
 
 mod lists;
 mod proof;
@@ -32,7 +32,7 @@ pub(crate) enum Absence {
     Proved(String),
     /// It is not shown, and it is not proved that it is gone.
     Open {
-        /// What is to be kept of what the lists said.
+        /// The part of the lists' answer to keep.
         missing: Option<Missing>,
         /// What is known, in words.
         words: String,
@@ -89,7 +89,7 @@ pub(crate) async fn judge(
             true => lease.release_accepted_at.or(Some(list.asked_at)),
             false => reach::last_seen(broker, lease).await?,
         },
-        // A lease that no list has shown yet is looked for in whichever there is.
+        // A lease that no list has shown yet may be looked up in any list.
         same_credential: lease
             .seen_credential
             .as_ref()
@@ -195,8 +195,8 @@ impl Others {
     }
 }
 
-/// Whether the machine of a lease that is gone waits for a person: it was in its tenant's hands, was
-/// given up because nothing showed it, and nobody told its provider to end it.
+/// Whether the machine of a closed lease waits for a person's decision: it was in its tenant's hands, the
+/// broker gave it up because nothing showed it, and nobody asked its provider to end it.
 pub(crate) fn has_returned(lease: &Lease, machine: &ProviderLease) -> bool {
     lease.state == LeaseState::Gone
         && lease.fall_reason == Some(LeaseEvent::Vanished)

@@ -1,5 +1,5 @@
-//! The decision record: everything that a search took in, and the plan that it gave. Whoever has
-//! the file and a program with the same models finds the same plan, bit for bit.
+//! The decision record: every input of a search, and the plan it returned. Anyone with the file and a program
+//! with the same models finds the same plan, bit for bit.
 //!
 //! The record holds the offers themselves, so that a replay needs neither the price lists nor the
 //! market of that day. What the performance models knew is held by its digest. The plans of the
@@ -168,7 +168,7 @@ impl DecisionRecord {
         }
         let asked = self.sources.asking(offer);
         let plan = asked.search(&self.demand, &snapshot)?;
-        // What is told must be of the plan that was shown.
+        // The report must describe the plan that was shown.
         if (&plan.candidates, &plan.rejected) != (&recorded.candidates, &recorded.rejected) {
             return Err(ReplayError::Differs("plan.candidates".to_owned()));
         }

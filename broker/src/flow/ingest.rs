@@ -122,7 +122,7 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     let catalog = broker.store().catalog();
     let known = catalog.known_offers(&provider).await?;
     let diff = diff::diff(&known.offers, known.read_at, &reading);
-    // What a price list said of it before it was connected gives way at once.
+    // Offers from a price list, from before the provider was connected, give way at once.
     let was_live = |offer: &&Offer| offer.orderable;
     let live: HashSet<_> = known
         .offers

@@ -1,12 +1,11 @@
 //! The plan: candidates for a demand, with reasons, found in the snapshot as it stands.
 //!
-//! The same tenant, demand and supply give the same plan, from memory and without a write; on
-//! another replica it is found through hot state. The supply is a generation of the market together
-//! with how its providers stand: one that was switched off is in no plan from then on. What rests and how
-//! orders ended is as of the search: a quote looks at what rests once more. What a tenant
-//! set aside itself is in its next plan; what others did, once a plan is searched for again.
-//! A search is arithmetic, and runs where no other request waits for it; only so many run at once
-//! (`crate::platform::fair_queue`).
+//! The same tenant, demand and supply give the same plan, from memory and without a write. Another replica
+//! finds it through the coordination state. The supply is a generation of the market together with the state
+//! of its providers: a disabled provider is in no plan from then on. Cool-downs and the outcomes of orders
+//! are those at the time of the search; a quote checks cool-downs again. A tenant's next plan reflects what
+//! it set aside itself; it reflects what others did once a plan is searched for again. A search is arithmetic
+//! and runs where no other request waits for it; only so many run at once (`crate::platform::fair_queue`).
 //! The next stage is [`crate::flow::quote`].
 
 mod memory;
@@ -88,7 +87,7 @@ pub enum PlanError {
 pub struct PlanRecord {
     /// Its id.
     pub id: PlanId,
-    /// Whose, and in which projects whoever made it works.
+    /// The tenant, and the projects in which the caller works.
     pub whose: Reach,
     /// What was asked for.
     pub demand: Demand,
@@ -98,7 +97,7 @@ pub struct PlanRecord {
     pub created_at: DateTime<Utc>,
 }
 
-/// Whose turn it is to search for a plan.
+/// The fair queue for plan searches.
 struct PlanTurns(Turns);
 
 impl Default for PlanTurns {
@@ -144,14 +143,14 @@ pub async fn make_plan(
         .0
         .take(Some(whose.tenant))
         .await?;
-    // Whoever searched for the same meanwhile has found it.
+    // Another caller searched for the same meanwhile and found it.
     if let Some(known) = memory.find(broker, &key) {
         return Ok(known.record);
     }
     let held = broker.store().catalog().held_nodes().await?;
     let own = Arc::new(own_capacity(broker, whose.tenant, now).await?);
     let cooling = Arc::new(cooling_offers(broker, whose.tenant).await?);
-    // A search goes on where its caller has gone, so its turn goes with it.
+    // A search continues after its caller has gone, so its place in the queue goes with it.
     let (_turn, demand, found, sources) = spawn_blocking(move || {
         let priced = matcher::at_own_prices(&snapshot, &own, now);
         let question = Question {
@@ -286,7 +285,7 @@ fn as_row(record: &PlanRecord, sources: Sources) -> NewPlan {
     }
 }
 
-/// Finds a plan within reach: a plan belongs to the projects of whoever made it.
+/// Finds a plan within reach: a plan belongs to the projects of the caller who made it.
 ///
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan.
 pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanRecord, PlanError> {

@@ -198,7 +198,7 @@ pub(crate) async fn open_link(
         .ok_or("the credential of the provider was forgotten"))
 }
 
-/// Connects what was entered or changed in the database, and lets go of what was taken out.
+/// Connects providers that were entered or changed in the database, and disconnects removed ones.
 ///
 /// Errors: the database's.
 pub(crate) async fn take_up(

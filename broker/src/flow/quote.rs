@@ -53,7 +53,7 @@ pub enum QuoteError {
     /// Nothing new is sold at the provider.
     #[error("{0}; plan again")]
     ProviderClosed(Conflict),
-    /// An offer failed several times of late.
+    /// An offer failed several times recently.
     #[error(transparent)]
     CoolingDown(#[from] CoolingDown),
     /// Less of a commitment is left than was planned.

@@ -4,10 +4,10 @@
 //! `login` is for nodes that still prove themselves and get their agent over SSH; nodes in use are
 //! never logged in to.
 //!
-//! A look goes to the node's SSH port and takes the key exchange, by which the node proves that it
-//! has its host key; nobody logs in. One replica looks at a time. Two that look at once write the
-//! same rows, guarded by the store, so nothing is told twice. Where no node of several providers
-//! answers, it is the broker that is cut off, and nothing is held against any of them.
+//! A probe connects to the node's SSH port and does the key exchange, by which the node proves that it has
+//! its host key; nobody logs in. One replica probes at a time. Two that probe at once write the same rows,
+//! guarded by the store, so nothing is reported twice. If nodes of several providers do not answer, the
+//! broker itself is cut off, and the probe counts against none of them.
 
 mod known;
 mod login;
@@ -62,7 +62,7 @@ pub async fn probe_all(broker: &Broker) -> Result<Round, StoreError> {
     probe_within(broker, Duration::ZERO).await
 }
 
-/// Looks until it is told to stop, while no other replica does.
+/// Probes until stopped, while no other replica does.
 pub async fn keep_probing(broker: Broker, stop: Stop) {
     let every = Duration::from_secs(broker.config().reach.probe_seconds.max(1).into());
     let turn = || async {

@@ -1,12 +1,12 @@
-//! The sweep: what runs at each provider, held against the lease rows, both ways.
+//! Reconciliation: compares the machines at each provider with the lease rows, both ways.
 //!
-//! A machine whose mark names a lease of ours that is over is ended, and so is a second machine
-//! under one mark. One that was in its tenant's hands and was given up because nothing showed it has
-//! *returned*: its tenant may be at work there, so it waits for a person's word. A machine whose mark
-//! names no lease of this database is another broker's, for a row is written before every call: it is
-//! reported, and left alone. A machine without a mark is somebody else's and never touched. A living
-//! lease that the provider does not list is looked at by [`crate::flow::fulfil`] at once; whether it is gone
-//! is decided in `absence`. Idempotent; runs on a timer, and the next run is the retry.
+//! A machine whose mark names one of our leases that is over is ended, and so is a second machine under one
+//! mark. A machine that was in its tenant's hands, and was given up because nothing showed it, has
+//! *returned*: its tenant may be at work there, so it waits for a person's decision. A machine whose mark
+//! names no lease of this database belongs to another broker, because a row is written before every call: it
+//! is reported and left alone. A machine without a mark is somebody else's and never touched.
+//! [`crate::flow::fulfil`] looks at once at a living lease that the provider does not list; `absence` decides
+//! whether it is gone. Reconciliation is idempotent and runs on a timer; the next run is the retry.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::platform::leader::keep_turns;
 use crate::platform::provider_set::ProviderLink;
 use crate::platform::stop::Stop;
 
-/// How often the providers are swept.
+/// How often each provider is reconciled.
 const INTERVAL: Duration = Duration::from_secs(300);
 
 /// What becomes of a machine whose mark names a lease that this database does not know.
@@ -51,7 +51,7 @@ impl Unknown {
     }
 }
 
-/// A person's word on what a sweep leaves alone by itself.
+/// A person's decision on machines that reconciliation leaves alone by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Orders<'a> {
     /// What becomes of machines whose marks name unknown leases.
@@ -74,7 +74,7 @@ fn made_at(lease: LeaseId) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
 }
 
-/// What a sweep did.
+/// The result of a reconciliation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Machines of leases that are over, and unknown ones that were to be ended: ended.
@@ -90,18 +90,18 @@ pub struct Swept {
     pub foreign: usize,
     /// Living leases that the provider does not list: looked at again at once.
     pub missing: usize,
-    /// Providers that could not be listed; the next sweep tries again.
+    /// Providers that could not be listed; the next run tries again.
     pub unreadable: usize,
 }
 
-/// Sweeps every provider once, side by side; one that hangs or fails keeps no other back.
+/// Reconciles every provider once, in parallel; one that hangs or fails holds up no other.
 ///
 /// Errors: the database's.
 pub async fn sweep(broker: &Broker) -> Result<Swept, StoreError> {
     sweep_with(broker, Orders::NONE).await
 }
 
-/// As [`sweep`], with a person's word.
+/// As [`sweep`], with a person's decision.
 ///
 /// Errors: the database's.
 pub async fn sweep_with(broker: &Broker, orders: Orders<'_>) -> Result<Swept, StoreError> {
@@ -121,12 +121,12 @@ pub async fn sweep_with(broker: &Broker, orders: Orders<'_>) -> Result<Swept, St
     Ok(total)
 }
 
-/// Sweeps until it is told to stop, while no other replica does; a sweep under way is dropped then,
-/// for the next one does it.
+/// Reconciles until stopped, while no other replica does; a run under way is dropped on stop, because the
+/// next one does its work.
 pub async fn keep_sweeping(broker: Broker, stop: Stop) {
     let turn = || async {
         if let Err(failure) = sweep(&broker).await {
-            error!(error = %crate::chain(&failure), "A sweep failed");
+            error!(error = %crate::chain(&failure), "A reconciliation failed");
         }
         sleep(INTERVAL).await;
     };
@@ -189,7 +189,7 @@ async fn sweep_one(
     for lease in all.note_returned(&provider, &list).await? {
         error!(
             provider.id = %provider, lease.id = %lease,
-            "The machine of lease {lease} at {provider}, which was given up as gone, runs: its tenant may \
+            "The machine of lease {lease} at {provider}, which was given up as gone, is running: its tenant may \
              be at work there; a person must look, and end it with `broker sweep --end-returned {lease}`"
         );
     }
@@ -237,8 +237,8 @@ fn stands_behind(lease: &Lease, machine: &ProviderLease) -> bool {
     lease.state != LeaseState::Gone && known.is_none_or(|id| *id == machine.id)
 }
 
-/// Ends a machine that had returned. What it cost since its lease was taken for gone is booked once its provider
-/// took the word; until then the next sweep finds it again.
+/// Ends a machine that had returned. Its cost since its lease counted as gone is booked once its provider
+/// accepted the release; until then the next run finds it again.
 async fn end_returned(
     broker: &Broker,
     link: &ProviderLink,
@@ -266,7 +266,7 @@ async fn end_returned(
         .await
 }
 
-/// Tells a provider to end a machine; what it said, where it could be told.
+/// Asks a provider to end a machine; returns the provider's answer, if there was one.
 async fn end(
     link: &ProviderLink,
     machine: &ProviderLease,
@@ -275,7 +275,7 @@ async fn end(
 ) -> Option<Release> {
     let provider = link.adapter.profile().id;
     match link.adapter.release_lease(&link.http, &machine.id).await {
-        // Not shown: it ended between the list and now, or the next sweep finds it again.
+        // Not shown: it ended between the list and now, or the next run finds it again.
         Ok(said) => {
             swept.ended += 1;
             error!(

@@ -40,14 +40,14 @@ pub enum ReportError {
 pub struct CostQuery {
     /// What to group by, in order.
     pub group_by: Vec<Dimension>,
-    /// From when on; from the beginning, when nothing is said.
+    /// Start of the report; the beginning by default.
     pub from: Option<DateTime<Utc>>,
-    /// Until when; until now, when nothing is said.
+    /// End of the report; now by default.
     pub to: Option<DateTime<Utc>>,
 }
 
 impl CostQuery {
-    /// Reads the words of `group_by`, parted by commas.
+    /// Reads the words of `group_by`, separated by commas.
     ///
     /// Errors: [`PriceError::UnknownDimension`].
     pub fn dimensions(words: &str) -> Result<Vec<Dimension>, PriceError> {
@@ -75,7 +75,7 @@ const REPORTS: usize = 2;
 /// Cost reports that wait for that.
 const REPORTS_WAITING: usize = 30;
 
-/// Whose turn it is to have a report made.
+/// The fair queue for reports.
 struct ReportTurns(Turns);
 
 impl Default for ReportTurns {

@@ -184,17 +184,17 @@ impl From<StoreError> for ReserveError {
 /// What a tenant says beside the quote.
 #[derive(Debug, Clone, Default)]
 pub struct Particulars {
-    /// What the tenant calls it; the kind of the demand, when nothing is said.
+    /// The tenant's name for it; the kind of the demand by default.
     pub name: Option<String>,
-    /// In which project; the first of those within reach, when nothing is said.
+    /// The project; by default the first of those within reach.
     pub project_id: Option<ProjectId>,
-    /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
+    /// The SSH keys for its machines; all of the tenant's by default.
     pub ssh_key_ids: Option<Vec<SshKeyId>>,
     /// Free tags, beside those of the demand.
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
-    /// What a replacement must not pass; that of the demand, when nothing is said.
+    /// The ceiling for the price of a replacement; that of the demand by default.
     pub ceiling: Option<Ceiling>,
     /// Who places it: from then on theirs to change.
     pub created_by: Option<PrincipalId>,
@@ -234,7 +234,7 @@ fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
     }
 }
 
-/// Refuses tags, and fields where they are given anew, that lack what the tenant requires.
+/// Refuses tags that lack what the tenant requires, and fields too when they are given again.
 ///
 /// Errors: [`ReserveError::TagsMissing`], naming all that is missing.
 pub(crate) async fn carries_required(
@@ -414,7 +414,7 @@ pub async fn find(
         .ok_or(ReserveError::Unknown(id))
 }
 
-/// How so many nodes of an offer are parted into leases: the nodes of each.
+/// How the nodes of an offer are split into leases: the nodes of each.
 ///
 /// A provider that sells nodes one by one takes an order for each; one that rents several at once
 /// takes as few as it can.
@@ -468,7 +468,7 @@ fn falls_as_one(demand: &Demand, lines: &[QuoteLine]) -> bool {
     }
 }
 
-/// The name as it is kept; the kind of the demand, when nothing is said.
+/// The name to keep; the kind of the demand by default.
 ///
 /// Errors: [`ReserveError::Name`].
 pub fn name(given: Option<String>, kind: DemandKind) -> Result<String, ReserveError> {

@@ -110,9 +110,9 @@ pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(
     of_token(broker, id, token).await.map(drop)
 }
 
-/// Whether the conversation of the node that speaks under this key is at this step: it waits for it, or had
-/// it last, whose answer may have been lost. A report that tells of a trouble may come before its step.
-/// Gives the message of the step that was refused before because many came at once, on any replica.
+/// Whether the conversation of the node with this key is at this step: the step is due, or it was the last
+/// one, and its answer may have been lost. A report of a failure may come before its step. Returns the
+/// message of the step that was refused before because too many came at once, on any replica.
 ///
 /// Errors: [`StepRefusal`], where it is not.
 pub(crate) async fn is_waited_for(
@@ -133,8 +133,8 @@ pub(crate) async fn is_waited_for(
     Err(awaited.map_or(StepError::Over, out_of_order).into())
 }
 
-/// Notes that a message with this digest was not taken because many came at once, which is not held
-/// against its node, whichever replica takes it.
+/// Notes that a message with this digest was not taken because too many came at once. This does not count
+/// against its node on any replica.
 ///
 /// Errors: the database's.
 pub(crate) async fn was_refused(
@@ -185,8 +185,8 @@ async fn tried_since(
         .unwrap_or(now))
 }
 
-/// Takes one step of the conversation, whose message `arrived` whole then, and gives the broker's
-/// answer to it. What the message waited for here is not held against the node.
+/// Takes one step of the conversation, whose message had `arrived` in full by then, and returns the broker's
+/// answer. Time that the message waited here does not count against the node.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then, but that [`StepRefusal::Interrupted`] may have
 /// ended the conversations of the node and its siblings and kept a trace of them, and that a node is enrolled
@@ -300,11 +300,11 @@ async fn beside_its_siblings(
 /// The time from the broker's answer before until a message arrived, by this process's own clock when it
 /// gave that answer, else by the database's.
 ///
-/// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
-/// cannot be timed proves nothing, and the node may prove itself from the beginning, with all others of its
-/// lease. Not so once it was told what it must open: it would draw another choice whenever the first one does
-/// not suit it. Nor once one of the others has answered step 2 or has its result: it would begin alone. So by
-/// whatever clock there is it is late.
+/// The database's clock also counts the time of our own restart. A node that is late by it may not have been
+/// late: a step that cannot be timed proves nothing, so the node may start again, with all others of its
+/// lease. This does not apply once the node knows its challenge: it would draw another challenge whenever the
+/// first one does not suit it. Nor does it apply once one of the others has answered step 2 or has its
+/// result: the node would start alone. In these cases it is late by either clock.
 async fn time_of(
     broker: &Broker,
     verification: &Verification,
@@ -364,7 +364,7 @@ fn next_step(
         session: json(session)?,
         recheck: None,
         sightings: match session.awaited() {
-            // Whoever has the node in use may let it show what it likes.
+            // The tenant who uses the node can make it show anything.
             _ if session.opening().order.recheck => Vec::new(),
             // Known from step 2 on, so that of two that show one GPU at once each finds the other.
             Some(Step::Fill) | None => history::shown_by(session),
@@ -404,8 +404,8 @@ async fn signed(broker: &Broker, attestation: &Attestation) -> Result<NewAttesta
     })
 }
 
-/// Step 6: countersigns the result and keeps it with the end of the session. A node that passed is
-/// told whether it is now measured together with the others.
+/// Step 6: countersigns the result and keeps it with the end of the session. The answer tells a node that
+/// passed whether it is now measured together with the others.
 async fn finish(
     broker: &Broker,
     verification: &Verification,

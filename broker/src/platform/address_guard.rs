@@ -1,9 +1,9 @@
 //! Where calls for tenants may go: to public addresses alone, so that no tenant reaches through us into a
 //! network that trusts us.
 //!
-//! A URL is checked when it is given. A name is looked up anew for every attempt, all that it
-//! resolves to is checked, and the connection goes to just these addresses. In simulation this
-//! machine may be called too, without encryption if need be.
+//! A URL is checked when it is given. Every attempt resolves the name again, checks all addresses that it
+//! resolves to, and connects only to these. In simulation this machine may be called too, without encryption
+//! if need be.
 
 use std::fmt;
 use std::io;

@@ -91,9 +91,8 @@ struct Supply {
     mark: SupplyMark,
 }
 
-/// By what two snapshots are known to sell the same, on whichever replica: the generation of the
-/// market, a digest of how the providers stand and of what is on record of them, and how often tenants changed what they have of
-/// their own.
+/// Identifies what a snapshot sells, on any replica: the generation of the market, a digest of the state and
+/// the records of the providers, and the number of changes that tenants made to their own capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SupplyMark {
     generation: u64,
@@ -275,8 +274,8 @@ impl Broker {
             && supply.own_changes == own_changes
     }
 
-    /// Puts a newer snapshot in place, with how its providers stood and how often tenants had changed
-    /// what is their own; an older one changes nothing. Nobody who reads one waits for it.
+    /// Replaces the snapshot with a newer one, with the state of its providers and the number of changes that
+    /// tenants had made to their own capacity; an older one changes nothing. Readers never wait for it.
     pub(crate) fn put_snapshot(
         &self,
         snapshot: Snapshot,

@@ -78,7 +78,7 @@ impl simulator::Clock for SystemClock {
     }
 }
 
-/// A clock that only moves when it is told to: the demo's and the tests'.
+/// A clock that only moves on command: for the demo and the tests.
 #[derive(Debug)]
 pub struct ManualClock(Mutex<DateTime<Utc>>);
 

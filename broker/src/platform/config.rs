@@ -73,7 +73,7 @@ pub struct ServerConfig {
     pub listen: String,
     /// The address under which nodes and tenants reach the service.
     pub public_url: Option<String>,
-    /// How long work under way may take to end once the service is told to stop.
+    /// How long work under way may take to end once the service is stopping.
     pub drain_seconds: u32,
     /// Proxies whose `X-Forwarded-For` is believed, as addresses of networks: `10.0.0.0/8`.
     pub trusted_proxies: Vec<IpNet>,
@@ -83,7 +83,7 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// How long work under way may take to end once the service is told to stop.
+    /// How long work under way may take to end once the service is stopping.
     #[must_use]
     pub fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_seconds.into())
@@ -170,7 +170,7 @@ pub struct SalesConfig {
     pub soft_nodes_per_hold: u32,
     /// How many leases one reservation may have: each is an order of its own.
     pub leases_per_reservation: u32,
-    /// Within how long an offer must fail three reservations to rest, and how long it rests.
+    /// The period in which three failed reservations put an offer in cool-down, and the length of the cool-down.
     pub cooldown_seconds: u32,
 }
 
@@ -221,14 +221,15 @@ pub struct VerifierConfig {
     /// How long its nodes may take to prove themselves once they are up; with a deeper verification than
     /// `standard` as much longer as its steps may take longer.
     pub verify_seconds: u32,
-    /// How deeply nodes prove themselves where their demand says nothing: `quick`, `standard` or `deep`.
+    /// The verification level where a demand names none: `quick`, `standard` or `deep`.
     pub level: Level,
-    /// The least that holds for all of them, whatever a demand says; no more than `verifier.most_level`.
+    /// The lowest level for all demands, even if a demand asks for less; no more than `verifier.most_level`.
     pub least_level: Level,
-    /// The least that holds for a reservation of which a seller has no good record (of 20 orders or more in 30 days
-    /// at least 95 % ended well), or whose machine is of other people than the marketplace that sells it: `deep`
-    /// makes whoever is new prove more. Not set, nobody has to. It follows from the sellers of the quote; what
-    /// replaces a machine later comes from sellers of whom as much is enough.
+    /// The lowest level for a reservation with an unproven seller: one without a good record (of 20 orders or
+    /// more in 30 days at least 95 % ended well), or whose machine belongs to other people than the
+    /// marketplace that sells it. `deep` makes new sellers prove more. If not set, there is no such minimum.
+    /// The level follows from the sellers of the quote; a later replacement comes from sellers for whom this
+    /// level is enough.
     pub unproven_level: Option<Level>,
     /// The most that a demand may ask for: `deep` keeps a machine up to 100 minutes at the service's cost.
     pub most_level: Level,
@@ -242,9 +243,9 @@ pub struct ReachConfig {
     pub probe_seconds: u32,
     /// How long a node may take to answer.
     pub timeout_seconds: u32,
-    /// How long a node may be silent before its tenant is told.
+    /// How long a node may be silent before the broker notifies its tenant.
     pub unreachable_seconds: u32,
-    /// What becomes of it then, where its demand says nothing.
+    /// The action then, where the demand names none.
     pub on_unreachable: OnUnreachable,
 }
 
@@ -287,7 +288,7 @@ pub struct OidcConfig {
     pub issuer: String,
     /// What its tokens must be made out to.
     pub audience: String,
-    /// Where its public keys lie; its published configuration is asked, when nothing is said.
+    /// The URL of its public keys; by default the one in its published configuration.
     #[serde(default)]
     pub jwks_url: Option<String>,
     /// The one tenant that it speaks for; this, or `tenant_claim` and `tenant_map`.
@@ -312,7 +313,7 @@ pub struct OidcConfig {
     /// Whether its `role_map` may make administrators of the whole service, who reach every tenant.
     #[serde(default)]
     pub may_administer: bool,
-    /// Algorithms of its signatures; RS256, ES256 and EdDSA, when nothing is said.
+    /// Algorithms of its signatures; RS256, ES256 and EdDSA by default.
     #[serde(default = "OidcAlgorithm::all")]
     pub algorithms: Vec<OidcAlgorithm>,
 }
@@ -390,7 +391,7 @@ impl Config {
     }
 }
 
-/// What is set where nothing is said, by section.
+/// The defaults, by section.
 #[must_use]
 pub fn defaults() -> serde_json::Value {
     serde_json::json!({

@@ -1,4 +1,4 @@
-//! Hot state: what replicas share for speed, and may lose at any moment.
+//! Coordination state: data that replicas share for speed, and may lose at any moment.
 //!
 //! A cache, wake-ups, leases of background work, and rate limits. The truth is only ever in the
 //! database: a wake-up that is lost is made up for by a timer, work that two replicas do at once is
@@ -34,8 +34,8 @@ pub trait HotState: Send + Sync + 'static {
     /// When the state is lost: the value is dropped.
     async fn cache(&self, key: &str, value: &[u8], ttl: Duration);
 
-    /// Takes the lease of a piece of background work for so long, unless another holder has it. The
-    /// one that holds it takes it anew.
+    /// Takes the lease of a piece of background work for so long, unless another holder has it. The current
+    /// holder renews it.
     ///
     /// When the state is lost: its last known holder goes on; another gets it once the lease would
     /// have lapsed, and at once where nothing was ever reached. Two may then hold it: the work must
@@ -52,7 +52,7 @@ pub trait HotState: Send + Sync + 'static {
     /// When the state is lost: the lease lapses.
     async fn release(&self, work: &str, holder: &str);
 
-    /// Wakes everyone who waits for a topic, in this process and in others. Never waits.
+    /// Wakes all listeners of a topic, in this process and in others. Never waits.
     ///
     /// When the state is lost: only this process hears it.
     fn publish(&self, topic: Topic);
@@ -72,7 +72,7 @@ pub trait HotState: Send + Sync + 'static {
     }
 }
 
-/// What a wake-up is about. It carries nothing else: whoever hears it reads the database.
+/// The topic of a wake-up. It carries nothing else: a listener that hears it reads the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A reservation is due.
@@ -115,8 +115,8 @@ pub struct WakeUps {
 }
 
 impl WakeUps {
-    /// Waits for a wake-up that came since the last one was heard; several count as one. Whoever
-    /// is too slow to hear each is woken as well. May be dropped and called again: nothing is lost.
+    /// Waits for a wake-up since the last one heard; several count as one. A listener too slow to hear each
+    /// is woken as well. May be dropped and called again: nothing is lost.
     pub async fn hear(&mut self) {
         loop {
             match self.heard.recv().await {
@@ -158,6 +158,6 @@ pub struct RateCheck {
 
 /// The bell of one process.
 fn bell() -> broadcast::Sender<Topic> {
-    // Whoever is slower than this lags and is woken once for all.
+    // A listener slower than this lags and is woken once for all.
     broadcast::Sender::new(64)
 }

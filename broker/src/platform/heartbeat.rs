@@ -1,6 +1,6 @@
-//! Signs of life of the background tasks of this process: each says that it lives, and by when it
-//! will say so again. [`crate::platform::background`] notes those that fell, `GET /readyz` and the metrics say
-//! how they stand.
+//! Heartbeats of the background tasks of this process: each task reports that it lives, and by when it will
+//! report again. [`crate::platform::background`] records failed tasks; `GET /readyz` and the metrics show the
+//! state of all.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ pub struct Pulses {
 
 #[derive(Debug, Clone, Copy)]
 enum Pulse {
-    /// It runs and has promised nothing: it only waits to be told to stop, or has just begun.
+    /// It runs and has promised nothing: it only waits for the stop, or has just begun.
     Begun,
     /// It will say that it lives before this.
     Until(Instant),
-    /// It fell and rests before it is started again.
+    /// It failed, and waits before its restart.
     Fallen,
 }
 
@@ -31,7 +31,7 @@ pub enum Life {
     Alive,
     /// It is overdue by so much.
     Silent(Duration),
-    /// It fell and is started again after a rest.
+    /// It failed and is restarted after a delay.
     Fallen,
 }
 
@@ -54,7 +54,7 @@ impl Pulses {
         self.set(task, Pulse::Begun);
     }
 
-    /// A task panicked, or returned though nobody told it to stop.
+    /// A task panicked, or returned before it was stopped.
     pub(crate) fn fall(&self, task: &str) {
         self.set(task, Pulse::Fallen);
     }

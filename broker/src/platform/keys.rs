@@ -1,9 +1,9 @@
 //! The service's own signing keys: one for tokens, one for attestations, and those before them.
 //!
-//! All are Ed25519, live sealed in the database, and are named by the thumbprint of their public
-//! half (RFC 7638), so that whoever verifies can tell which one signed. The oldest key that is not
-//! retired signs. A retired token key verifies until the last token signed with it has lapsed; a
-//! retired attestation key is shown for good, because attestations are.
+//! All are Ed25519 and live sealed in the database. Each is named by the thumbprint of its public half (RFC
+//! 7638), so that a verifier can tell which key signed. The oldest key that is not retired signs. A retired
+//! token key verifies until the last token signed with it has lapsed; a retired attestation key is published
+//! for good, because attestations are.
 //!
 //! Replicas learn of a rotation by reading the database again: within a minute, and at once when a
 //! token names a key that they do not know.

@@ -1,5 +1,4 @@
-//! The log of a process: what is said where, and in which form. What is written into it is
-//! `docs/logging.md`.
+//! The log of a process: its destinations and formats. `docs/logging.md` describes its contents.
 
 use std::io::IsTerminal as _;
 

@@ -80,7 +80,7 @@ pub(crate) fn recorded() -> String {
     install().map(PrometheusHandle::render).unwrap_or_default()
 }
 
-/// Folds samples until it is told to stop, so that they take no memory while nobody asks.
+/// Folds samples until stopped, so that they take no memory while nobody asks.
 pub(crate) async fn keep_folding(stop: Stop) {
     while pause(&stop, FOLD_EVERY).await {
         if let Some(handle) = install() {
@@ -162,7 +162,7 @@ pub(crate) fn order_ended(offer: &Offer, answer: &Result<ProviderLease, AdapterE
     .increment(1);
 }
 
-/// Something happened to a lease, which it was told of in the state `lease` shows.
+/// Counts an event of a lease; `lease` shows its state before the event.
 pub(crate) fn lease_learned(lease: &Lease, event: Option<LeaseEvent>, now: DateTime<Utc>) {
     let Some(event) = event else { return };
     let (provider, word) = (lease.offer.provider.to_string(), word(event));
@@ -213,7 +213,7 @@ pub(crate) fn webhook_attempted(outcome: Outcome) {
     counter!(WEBHOOK_ATTEMPTS.name, "outcome" => outcome).increment(1);
 }
 
-/// Hot state that replicas share stopped answering.
+/// The coordination state that replicas share stopped answering.
 pub(crate) fn hot_state_lost() {
     counter!(HOT_STATE_LOSSES.name).increment(1);
 }

@@ -343,7 +343,7 @@ mod tests {
             serde_json::json!({ "provider_claim": "seller" }),
             serde_json::json!({ "provider_map": { "lambda-labs": "lambda" } }),
         ] {
-            let refused = bound(half).expect_err("which provider is not said");
+            let refused = bound(half).expect_err("the provider is not named");
             assert!(refused.contains("provider_claim"), "{refused}");
         }
         let whole = serde_json::json!({

@@ -12,7 +12,7 @@ use store::providers::ProviderStanding;
 pub struct ProviderLink {
     /// Our code for it.
     pub adapter: &'static dyn Adapter,
-    /// The connection that everything said to it goes through.
+    /// The connection that all calls to it use.
     pub http: Http,
 }
 
@@ -20,7 +20,7 @@ pub struct ProviderLink {
 pub(crate) type Mark = (Option<String>, DateTime<Utc>);
 
 struct Member {
-    /// `None` where the row cannot be connected; that was said.
+    /// `None` where the row cannot be connected; that was logged.
     link: Option<Arc<ProviderLink>>,
     /// `None` for what was given at the start: configured, or simulated.
     entered: Option<Mark>,

@@ -1,5 +1,4 @@
-//! The books held against what happened: balances of the ledger are made again from the usage that
-//! was charged and the credits that were given.
+//! The ledger check: computes the ledger's balances again from charged usage and credits, and compares them.
 //!
 //! Whether each transaction sums to zero is counted by the store; what usage costs is decided by
 //! `pricing` and `market::money`. Here the two meet.
@@ -16,7 +15,7 @@ use store::ledger::Books;
 
 use crate::flow::fulfil::stated;
 
-/// Something in the books that is not as it should be.
+/// A defect of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Where.
@@ -43,7 +42,7 @@ pub struct MovedPrice {
 /// What accounts add up to. Debits above zero.
 type Balances = BTreeMap<(Account, LedgerUnit), i128>;
 
-/// Finds every difference between the ledger and what it books.
+/// Finds every difference between the ledger and the facts it books.
 ///
 /// Errors: [`MoneyError::Overflow`] when the use of one line costs more than 64 bits hold.
 pub fn differences(books: &Books) -> Result<Vec<Difference>, MoneyError> {

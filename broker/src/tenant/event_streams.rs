@@ -107,7 +107,7 @@ impl Broker {
     }
 }
 
-/// Ends the streams of this process when it is told to stop.
+/// Ends the streams of this process on stop.
 pub async fn close_when_stopped(broker: Broker, stop: Stop) {
     stop.cancelled().await;
     close(&broker);

@@ -70,7 +70,7 @@ pub struct Reported {
     pub result: Option<Attestation>,
 }
 
-/// Takes a report on a node of a reservation: checked, kept, told, and followed.
+/// Takes a report on a node of a reservation: checks it, keeps it, reports it as an event, and acts on it.
 ///
 /// Errors: [`ReportError`]; nothing is kept then.
 pub async fn report(

@@ -1,9 +1,9 @@
 //! What a tenant spends and may still spend, and the watch over budgets.
 //!
-//! Whether something new is let through is decided where it is written (`store::spending`). Here
-//! is what follows once money is spent: thresholds are told, the end of what runs is announced,
-//! and after the grace it is ended the way its tenant would end it, so that metering ends there.
-//! Everything is told once in a period, whichever replica looks; the next look is the retry.
+//! `store::spending` decides at the write whether something new is admitted. This module acts once money is
+//! spent: it reports thresholds, announces the end of running reservations, and after the grace period ends
+//! them as their tenant would, so that metering ends there. Each event is sent once in a period, by any
+//! replica; the next run is the retry.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// What a look at all budgets did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// Events that were told.
+    /// Events that were sent.
     pub told: usize,
     /// Reservations whose end was asked for.
     pub ended: usize,
@@ -37,7 +37,7 @@ pub struct Watched {
     pub failed: usize,
 }
 
-/// Watches over budgets until it is told to stop, while no other replica does.
+/// Watches budgets until stopped, while no other replica does.
 pub async fn keep_watching(broker: Broker, stop: Stop) {
     let turn = || async {
         if let Err(failure) = watch(&broker).await {

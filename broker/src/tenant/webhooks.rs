@@ -90,8 +90,7 @@ impl Busy {
     }
 }
 
-/// Delivers until it is told to stop: on a ring of the feed, on a timer, and whenever an endpoint is
-/// done with.
+/// Delivers until stopped: on a ring of the feed, on a timer, and whenever an endpoint is done.
 pub async fn keep_delivering(broker: Broker, stop: Stop) {
     let mut listener = broker.listen_for_events();
     let mut under_way = JoinSet::new();

@@ -1,10 +1,9 @@
 //! Self-measurement: what a route or a match costs beside the least that it could cost, in one
 //! process. Matches are in `matching`, what one tenant takes of another in `neighbours`.
 //!
-//! Of a route, the service and its floor each have one worker, so a rate is that of one core; both answer over
-//! loopback to the same load, in turns, so that whatever else the machine does falls on both alike.
-//! The floor is a bare server that sends the same bytes under the same headers, and does nothing
-//! else.
+//! Of a route, the service and its floor each have one worker, so a rate is that of one core. Both answer
+//! over loopback to the same load, alternately, so that any other load on the machine affects both alike. The
+//! floor is a bare server that sends the same bytes under the same headers, and does nothing else.
 
 mod floor;
 mod load;

@@ -48,7 +48,7 @@ pub struct WorldOptions {
     pub start: DateTime<Utc>,
     /// Whether pretend nodes run their scripts.
     pub nodes: NodeRunner,
-    /// The executable whose agent the nodes run; this one, when nothing is said.
+    /// The executable whose agent the nodes run; this one by default.
     pub executable: Option<PathBuf>,
     /// How long one call to a provider may take, in real time.
     pub call_timeout: Duration,
@@ -99,7 +99,7 @@ pub struct World {
 impl World {
     /// Starts everything; nothing has been read yet.
     ///
-    /// Errors: whatever could not be started, in words.
+    /// Errors: the part that could not be started, in words.
     pub async fn open(options: WorldOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(ManualClock::at(options.start));
         let mut market = simulator::Config {

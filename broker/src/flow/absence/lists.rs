@@ -1,4 +1,4 @@
-//! The lists of machines that providers give: one for each provider and round, whoever looks.
+//! The machine lists that providers return: one per provider and round, shared by all callers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

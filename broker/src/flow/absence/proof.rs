@@ -34,7 +34,7 @@ pub(super) struct Evidence {
 /// What follows from a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// What is to be kept of what the lists said.
+    /// The part of the lists' answer to keep.
     pub(super) missing: Option<Missing>,
     /// Whether it is proved that the provider has it no more.
     pub(super) proved: bool,
@@ -42,7 +42,7 @@ pub(super) struct Found {
     pub(super) words: String,
 }
 
-/// Weighs a list that lacks a lease, after what lists before it said.
+/// Weighs a list that lacks a lease, given the result of the lists before it.
 pub(super) fn weigh(evidence: &Evidence, before: Option<Missing>) -> Found {
     let Evidence { asked_at, lag, .. } = *evidence;
     if evidence.stands && !evidence.same_credential {

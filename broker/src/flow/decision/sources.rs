@@ -33,7 +33,7 @@ pub struct Sources {
     providers: BTreeMap<ProviderId, RecordedProvider>,
     /// Nodes that were held or leased, by offer.
     held: BTreeMap<OfferId, u32>,
-    /// What rested, and until when.
+    /// The offers in cool-down, and until when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     cooling: Cooling,
     /// What the tenant had of its own.
@@ -63,7 +63,7 @@ struct RecordedProvider {
     /// What was on record of it then.
     #[serde(default)]
     facts: ProviderFacts,
-    /// How orders there had ended of late.
+    /// How recent orders there ended.
     #[serde(default)]
     acceptance: AcceptanceRecord,
     /// Where it sold machines of other people.

@@ -1,4 +1,4 @@
-//! What a provider made, held against what was ordered.
+//! Compares the machines a provider created with the order.
 
 use market::order::{LeaseOrder, ProviderLease};
 

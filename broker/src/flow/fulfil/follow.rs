@@ -87,7 +87,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Lets the standing leases of a gang go with those that fell.
+    /// Releases the standing leases of a gang together with those that failed.
     fn dismiss(&self, ids: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
         let note = self.fell_with();
         for lease in self.leases.iter().filter(|lease| ids.contains(&lease.id)) {
@@ -105,14 +105,14 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Which leases a gang falls with, in words: each says of itself why.
+    /// The failed leases that end a gang, in words; each of them records its own reason.
     fn fell_with(&self) -> String {
         let fell = |lease: &&Lease| !lease.state.is_standing() && lease.replaced_by.is_none();
         let fallen = self.leases.iter().filter(fell);
         let fallen: Vec<String> = fallen.map(|lease| lease.id.to_string()).collect();
         match &fallen[..] {
-            [one] => format!("its gang fell with lease {one}"),
-            several => format!("its gang fell with leases {}", several.join(", ")),
+            [one] => format!("its gang failed with lease {one}"),
+            several => format!("its gang failed with leases {}", several.join(", ")),
         }
     }
 
@@ -146,7 +146,7 @@ impl Round<'_> {
 
     /// Two steps in two transactions: everything passed, then access is delivered.
     ///
-    /// A window that ended since the round began ends it instead: nobody waits any more.
+    /// If the window ended since the round began, the reservation ends and waits no longer.
     async fn hand_over(&mut self, passed: &[LeaseId]) -> Result<(), FulfilError> {
         if self.window_has_ended() {
             return self.take_up_wishes().await;

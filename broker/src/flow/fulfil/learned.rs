@@ -14,7 +14,7 @@ use crate::platform::provider_set::ProviderLink;
 pub(super) struct Learned {
     /// What happened to it, if anything did.
     pub(super) event: Option<LeaseEvent>,
-    /// How, in words; kept with a lease that falls.
+    /// The cause in words; kept with a lease that failed.
     pub(super) note: Option<String>,
     /// The provider's id of the thing, once known.
     pub(super) provider_lease_id: Option<ProviderLeaseId>,
@@ -28,7 +28,7 @@ pub(super) struct Learned {
     pub(super) release_accepted_at: Option<DateTime<Utc>>,
     /// Whether the provider was seen to run it just now: its use up to now is proven.
     pub(super) alive: bool,
-    /// Until when it was in use by what its own node showed, of one that falls.
+    /// The end of its use according to its own node, for a lease that failed.
     pub(super) used_until: Option<DateTime<Utc>>,
     /// With which credential the provider showed it, as a mark.
     pub(super) shown_with: Option<String>,

@@ -1,5 +1,5 @@
-//! The next candidate for leases that fell: the same hardware elsewhere, under the ceiling that
-//! was given beforehand. What it costs us more is ours to pay; the tenant's rate is frozen.
+//! Finds the next candidate for failed leases: the same hardware elsewhere, under the ceiling set beforehand.
+//! We pay any extra cost; the tenant's rate is frozen.
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter;
@@ -35,11 +35,11 @@ const DEARER_BY_PERCENT: i64 = 50;
 const FALLS_OF_A_FLEET: usize = 2;
 /// When to look again for a candidate while a provider has not been read.
 const LOOK_FOR_NEWS: TimeDelta = TimeDelta::minutes(1);
-/// Candidates that are tried in turn when they are taken or closed meanwhile.
+/// Further candidates to try in order when one is taken or withdrawn meanwhile.
 const CANDIDATES: usize = 50;
 
-/// Takes the next candidate in the place of the fallen leases, waits for news of the market, or
-/// gives up; says whether anything was done.
+/// Takes the next candidate to replace the failed leases, waits for news of the market, or gives up. Returns
+/// whether it did anything.
 ///
 /// A gang is replaced as a whole, in one offer; a fleet lease by lease.
 pub(super) async fn replace(
@@ -96,7 +96,7 @@ fn may_hear_more(round: &Round<'_>, group: &[Lease], troubled: &BTreeSet<Provide
             .any(|offer| offer.is_stale(now) || troubled.contains(offer.provider()))
 }
 
-/// Saves new leases for a group of fallen ones; says whether a candidate was found.
+/// Saves new leases for a group of failed ones; returns whether it found a candidate.
 async fn replace_group(
     round: &mut Round<'_>,
     group: &[Lease],
@@ -158,8 +158,8 @@ async fn replace_group(
     Ok(false)
 }
 
-/// New leases for fallen ones: where the next provider sells nodes one by one, one fallen lease has
-/// several of them, and the first stands for it.
+/// New leases for failed ones. Where the next provider sells nodes one by one, several leases replace one
+/// failed lease, and the first is recorded as its replacement.
 fn stand_ins(broker: &Broker, group: &[Lease], offer: &Offer) -> Vec<NewLease> {
     let mut new_leases = Vec::new();
     for fallen in group {
@@ -268,8 +268,8 @@ fn lasts_long_enough(round: &Round<'_>, offer: &Offer) -> bool {
     policy.check_facts(Some(&facts), until).is_ok()
 }
 
-/// When what stands in for a fallen lease is to end, at the latest: so long its provider must be what
-/// the policy asks for. Before the hand-off the window of the reservation is that of waiting for it.
+/// The latest end of a failed lease's replacement: until then its provider must meet the policy. Before the
+/// hand-off the reservation's window is the time allowed for the hand-off.
 fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
     let given_up_or_ends = reservation.window_end?;
     match reservation.state {
@@ -279,7 +279,7 @@ fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
     }
 }
 
-/// Whether an offer joins its nodes as the one that fell did, in no more rentals than fell.
+/// Whether an offer joins its nodes as the failed one did, in no more rentals than failed.
 fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, group: &[Lease]) -> bool {
     let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
     let as_joined = nodes == 1 || offer.internode == sold.internode;
@@ -333,10 +333,10 @@ fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine])
     Money::from_units(left, limit.currency())
 }
 
-/// Offers that failed this reservation too often. What rests is in no plan.
+/// Offers that failed this reservation too often. Plans leave out offers in cool-down already.
 fn failed_here(round: &Round<'_>) -> Vec<OfferId> {
     let mut here: HashMap<OfferId, usize> = HashMap::new();
-    // An order of which nothing was made says nothing against the offer: it may be we who failed.
+    // An order that created nothing is no evidence against the offer: the failure may be ours.
     let never_was = |lease: &&Lease| {
         lease.fall_reason == Some(LeaseEvent::NotFound) && lease.started_at.is_none()
     };

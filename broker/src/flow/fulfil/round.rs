@@ -225,7 +225,7 @@ impl Round<'_> {
             None => None,
         };
         let Some(event) = event else { return Ok(()) };
-        // Use ends when the tenant said so, or with the window: not when we come to it.
+        // Use ends at the tenant's request, or with the window, not when this round handles it.
         let at = match event {
             ReservationEvent::WindowEnded => self.reservation.window_end,
             _ => self.reservation.wish_at,

@@ -28,14 +28,14 @@ impl Standing {
 pub enum Next {
     /// Nothing until something changes.
     Wait,
-    /// Note that leases fell. `dismissed` are the standing ones that fall with them.
+    /// Note that leases failed. `dismissed` are the standing ones that end with them.
     Fall {
         /// Of a gang, every other lease; of a fleet, none.
         dismissed: Vec<LeaseId>,
     },
     /// Take the next candidate in the place of these.
     Replace {
-        /// The fallen leases.
+        /// The failed leases.
         fallen: Vec<LeaseId>,
     },
     /// Every lease passed before the hand-off: hand all of these over.
@@ -80,7 +80,7 @@ pub fn next(state: ReservationState, gang: bool, leases: &[Standing]) -> Next {
         },
         S::Repairing if gang => Next::GiveUp,
         S::Replacing if fallen.is_empty() => Next::Wait,
-        // A gang starts anew only when nothing of the old one runs any more.
+        // A gang starts again only when nothing of the old one runs any more.
         S::Replacing if gang && leases.iter().any(|lease| lease.state.is_live()) => Next::Wait,
         S::Replacing => Next::Replace {
             fallen: ids(&fallen),

@@ -1,7 +1,7 @@
-//! The price that a provider states for a lease, held against the one that was quoted.
+//! Compares the price that a provider states for a lease with the quoted price.
 //!
-//! What it states is what we will owe it, so it is kept with the lease and booked by
-//! [`crate::flow::meter`]. The tenant pays the quoted rate whatever is stated here.
+//! We will owe the stated price, so it is kept with the lease and booked by [`crate::flow::meter`]. The
+//! tenant pays the quoted rate in every case.
 
 use market::money::Money;
 use store::leases::Lease;

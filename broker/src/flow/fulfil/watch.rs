@@ -22,8 +22,8 @@ use crate::platform::provider_set::ProviderLink;
 const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine that the provider does not show, and at a provider in trouble.
 pub(super) const LOOK_AT_MISSING: TimeDelta = TimeDelta::seconds(30);
-/// For how long at most a machine that is coming up is waited for because it is missing: longer than any
-/// proof by lists takes. Lists of another account never come to one.
+/// How long at most the broker waits for a booting machine that is missing: longer than any proof by lists
+/// takes. Lists of another account never prove anything.
 const MOST_UNDECIDED: TimeDelta = TimeDelta::minutes(20);
 /// When to look again at nodes that are proving themselves; each finished report nudges as well.
 const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
@@ -109,7 +109,7 @@ pub(super) async fn booting(
     );
     let seen = match read(broker, link, lease, id).await {
         Ok(seen) => seen,
-        // Whether it is gone is decided by the lists: by itself that says nothing of how it boots.
+        // The lists decide whether it is gone; that by itself does not show how it boots.
         Err(learned) if is_undecided(broker, &learned) => return learned,
         // A provider that cannot be read does not hold a reservation up for ever.
         Err(learned) if learned.event.is_none() && overdue => {
@@ -213,8 +213,8 @@ pub(super) fn unread(error: &dyn std::error::Error) -> Learned {
     }
 }
 
-/// Nodes that did not prove themselves in time. Where they were being measured together, whoever kept the
-/// others waiting is late, and the next look finds it. One that failed what it answered before it fell
+/// Handles nodes that did not prove themselves in time. If they were being measured together, the node that
+/// kept the others waiting is late, and the next look finds it. A node that failed a step before it fell
 /// silent has failed, and was not only late.
 pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) -> Learned {
     match verify::give_up(broker, lease).await {
@@ -238,10 +238,10 @@ pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) ->
         }
         Ok(None) => Learned::because(LeaseEvent::TimedOut, note),
         Err(error) => {
-            // The lease is over all the same; nobody waits for a document.
+            // The lease is over in any case, and no step waits for the document.
             warn!(
                 lease.id = %lease.id, error = %crate::chain(&error),
-                "The nodes of lease {} that fell silent could not be judged", lease.id
+                "The nodes of lease {} that stopped responding could not be judged", lease.id
             );
             Learned::because(LeaseEvent::TimedOut, note)
         }
@@ -268,8 +268,8 @@ pub(super) async fn standing(
     }
 }
 
-/// A machine that is being ended: told to, again if need be, and watched until it is proved that it is no
-/// more.
+/// Follows a machine that is being ended: sends the release, repeats it if needed, and watches until its
+/// absence is proved.
 pub(super) async fn releasing(
     broker: &Broker,
     link: &ProviderLink,
@@ -339,8 +339,8 @@ pub(super) async fn releasing(
     learned.shown_by(link)
 }
 
-/// Tells the log of a machine that is taken for gone though its provider never accepted that it ends: where it
-/// runs all the same, it is billed, and nobody has told it to end.
+/// Logs a machine that counts as gone though its provider never accepted its end: if it still runs, the
+/// provider bills it, and nothing has ended it.
 fn tell_of_no_end(lease: &Lease, words: &str) {
     let (id, provider) = (lease.id, &lease.offer.provider);
     error!(

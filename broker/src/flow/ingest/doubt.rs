@@ -1,6 +1,6 @@
 //! Readings that are not believed at once: what they would withdraw must be missing twice.
 //!
-//! Kept in this process only; after a restart a doubted reading is doubted anew.
+//! Kept in this process only; after a restart a doubted reading is doubted again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};

@@ -22,13 +22,13 @@ pub(crate) const POLL: &str = "poll:";
 /// How soon a provider is read that is entered or enabled while we run.
 const UNTIL_ENTERED: Duration = Duration::from_secs(1);
 
-/// A reading comes after this part of the interval at the soonest, whatever happens meanwhile.
+/// A reading never comes sooner than this part of the interval.
 const SOONEST_PART: u32 = 6;
 /// How long wake-ups are gathered before the database is asked what they are about.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Reads one provider until it is told to stop, while no other replica does and while the provider
-/// is connected and enabled; a reading under way is dropped on stop.
+/// Reads one provider until stopped, while no other replica does and while the provider is connected and
+/// enabled; a reading under way is dropped on stop.
 pub async fn keep_polling(broker: Broker, provider: ProviderId, stop: Stop) {
     let turn = || async {
         match broker.provider(&provider) {
@@ -45,8 +45,8 @@ pub async fn keep_polling(broker: Broker, provider: ProviderId, stop: Stop) {
     keep_turns(&broker, &lease_of(&provider), &stop, turn).await;
 }
 
-/// Rests for the interval, or for a part of it where a lease of the provider is gone since its reading
-/// began: what that one had is free, and no reading says so yet.
+/// Pauses for the interval, or for a part of it if a lease of the provider has ended since its reading began:
+/// that lease's capacity is free, and no reading shows it yet.
 async fn rest(
     broker: &Broker,
     provider: &ProviderId,

@@ -1,5 +1,5 @@
-//! The snapshot follows the database, whichever replica applied the reading, and so does what is known
-//! of the tenants' holds.
+//! The snapshot follows the database, whichever replica applied the reading. So do the known holds of
+//! tenants.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// A look that takes longer has failed.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Keeps the snapshot up to the database until it is told to stop: each second, and whenever a
-/// replica says that the supply moved.
+/// Keeps the snapshot up to date with the database until stopped: each second, and whenever a replica reports
+/// that the supply moved.
 pub async fn keep_tailing(broker: Broker, stop: Stop) {
     let mut moved = broker.hot().subscribe(Topic::Supply);
     let follow = async {
@@ -28,7 +28,7 @@ pub async fn keep_tailing(broker: Broker, stop: Stop) {
             broker.pulses().beat("tail", SILENCE);
             match catch_up(&broker).await {
                 Ok(_) => told = false,
-                // Once, and again after a success: a database that is away is said by many.
+                // Logged once, and again after a success: many tasks report a database that is away.
                 Err(failure) if !told => {
                     told = true;
                     warn!(error = %crate::chain(&failure), "The supply could not be followed");
@@ -42,8 +42,7 @@ pub async fn keep_tailing(broker: Broker, stop: Stop) {
     stop.run_until_cancelled(follow).await;
 }
 
-/// Loads the snapshot anew if the database holds something else than it was built from; says
-/// whether it did.
+/// Reloads the snapshot if the database differs from what it was built from; returns whether it did.
 ///
 /// Errors: the database's.
 pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {

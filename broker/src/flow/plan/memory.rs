@@ -1,8 +1,8 @@
 //! The plans that were made lately, and when one still answers: the one place that decides it.
 //!
-//! A plan is remembered under the demand that it answers and, with the answer as it was sent, under the
-//! bytes that the demand was written in, so that a demand that was answered before is not even read. Other
-//! replicas learn its id through hot state and read it from the database.
+//! A plan is remembered under the demand that it answers. With the answer as it was sent, it is also
+//! remembered under the raw bytes of the demand, so a demand answered before is not even parsed. Other
+//! replicas learn its id through the coordination state and read it from the database.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,10 +54,10 @@ impl PlanKey {
     }
 }
 
-/// By what a tenant's plans of now are told from those before it held or gave back something.
+/// Tells a tenant's current plans from those before it last reserved or released something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct HoldsMark {
-    /// The number of its last event that is known here: whatever it does is an event.
+    /// The number of its last event known here: every action of a tenant is an event.
     events: u64,
     /// How often it met capacity here since then that was gone, of which no event tells.
     met_gone: u64,
@@ -137,8 +137,7 @@ impl PlanMemory {
         self.marks().keys().copied().collect()
     }
 
-    /// Has the demands of those tenants searched for anew to which more has happened than was known, by
-    /// the numbers of their last events.
+    /// Invalidates the plans of tenants that did more than was known, by the numbers of their last events.
     pub(crate) fn follow(&self, happened: &[(TenantId, u64)]) {
         let mut marks = self.marks();
         for (tenant, events) in happened {
@@ -152,7 +151,7 @@ impl PlanMemory {
         }
     }
 
-    /// Has the tenant's demands searched for anew: what is free is not what it was.
+    /// Invalidates the tenant's plans: the free capacity has changed.
     pub(crate) fn met_gone(&self, tenant: TenantId) {
         self.marks().entry(tenant).or_default().met_gone += 1;
     }
@@ -199,7 +198,7 @@ pub(super) async fn holds_of(broker: &Broker, tenant: TenantId) -> Result<HoldsM
     Ok(memory.holds_of(tenant).unwrap_or_default())
 }
 
-/// Has a tenant's demands searched for anew once it holds or gives back something.
+/// Invalidates a tenant's plans once it reserves or releases something.
 pub(crate) async fn holds_changed(broker: &Broker, tenant: TenantId) {
     let memory = broker.memory::<PlanMemory>();
     match broker.store().events().of(tenant).last_sequence().await {

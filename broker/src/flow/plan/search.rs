@@ -26,7 +26,7 @@ pub struct Question<'a> {
 impl Question<'_> {
     /// Searches.
     ///
-    /// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
+    /// Errors: [`MatchError`], for a demand that no supply can match.
     pub fn answer(&self) -> Result<Plan, MatchError> {
         let budget = Budget::default();
         match self.demand {

@@ -1,4 +1,4 @@
-//! What orders at each provider came to of late.
+//! The outcomes of recent orders at each provider.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

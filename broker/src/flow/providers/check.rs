@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::flow::ingest::gate;
 use crate::platform::provider_set::ProviderLink;
 
-/// How long both may take. A key of idempotency is taken over after a minute: what waits for
-/// this must be done well before.
+/// How long both may take together. An idempotency key can be taken over after a minute, so a caller that
+/// waits for this must be done well before.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 /// What is wrong with a provider, in a word.
@@ -100,8 +100,7 @@ pub async fn check(link: &ProviderLink, now: DateTime<Utc>) -> CheckedProvider {
 }
 
 impl CheckedProvider {
-    /// The words of a provider that does not take the credential; `None` where it takes it, and
-    /// where that cannot be told because it does not answer.
+    /// The provider's message when it rejects the credential; `None` when it accepts it, or does not answer.
     #[must_use]
     pub fn refused_credential(&self) -> Option<&str> {
         let refused = self.trouble == Some(CheckTrouble::CredentialRefused);

@@ -19,7 +19,7 @@ use crate::platform::app::Broker;
 pub(crate) struct KnownNode {
     /// Its host keys.
     pub(crate) keys: Vec<PublicKey>,
-    /// How they came to us.
+    /// Where they came from.
     pub(crate) source: Option<HostKeySource>,
     /// The ids of its GPUs in the driver's order.
     pub(crate) gpu_order: Vec<String>,
@@ -31,8 +31,8 @@ pub(crate) struct KnownNode {
 
 /// What is known of each node of a lease, in order.
 ///
-/// Keys that a node said in its verification stand above one that it showed at first contact, and
-/// texts that are no keys count as unsaid.
+/// Keys that a node reported in its verification take precedence over one that it showed at first contact.
+/// Texts that are not keys are ignored. Errors: the database's.
 /// Errors: the database's.
 pub(crate) async fn known_nodes(
     broker: &Broker,

@@ -16,7 +16,7 @@ use super::probe::{Cut, Shown, connect, look_up};
 /// How much of a command's output is looked at. Units: bytes.
 const MOST_OUTPUT: usize = 4096;
 
-/// Why a node did not do what it was told. The words begin with a code.
+/// Why a node did not carry out a command. The message begins with a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LoginFailure {
     /// Nobody answers, not in time, or not as an SSH server does.
@@ -31,7 +31,7 @@ pub(crate) enum LoginFailure {
     /// It does not let in the key that went with its order.
     #[error("key_refused: it does not let in the key that went with its order")]
     KeyRefused,
-    /// The command did not come to its word.
+    /// The command did not print its word.
     #[error("not_done: it does not carry out the command")]
     NotDone,
 }
@@ -89,8 +89,8 @@ impl Session {
         &self.host_key
     }
 
-    /// Logs in, runs a command with this input, part after part, and waits for its first line to be `word`.
-    /// The command may run on when this returns.
+    /// Logs in, runs a command with this input, sent in parts, and waits for its first line to be `word`. The
+    /// command may keep running after this returns.
     ///
     /// Errors: [`LoginFailure`]; when `patience` ends, [`LoginFailure::NoAnswer`] as long as nobody was let
     /// in, and [`LoginFailure::NotDone`] from then on.

@@ -30,7 +30,7 @@ pub(super) fn compare(known: &[PublicKey], shown: &PublicKey) -> Probe {
     }
 }
 
-/// The host key that whoever answers at this address has proved to hold, within `patience`.
+/// The host key that the server at this address has proved to hold, within `patience`.
 ///
 /// A provider says where its nodes are, and could send us into a network that trusts us: nothing
 /// but public addresses is called, and in simulation this machine.
@@ -199,7 +199,7 @@ mod tests {
         );
     }
 
-    /// Who comes to a server of this machine that does as told.
+    /// The peer of a well-behaved server on this machine.
     async fn looked_at(serve: impl AsyncFn(&mut TcpStream)) -> Result<PublicKey, ProbeFailure> {
         let server = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let port = server.local_addr().expect("an address").port();

@@ -1,6 +1,6 @@
 //! What a tenant does to a reservation: confirm, cancel, release, extend.
 //!
-//! A command that meets a worker's change is decided anew on what the worker wrote.
+//! A command that meets a worker's change is decided again on what the worker wrote.
 
 use chrono::{DateTime, Utc};
 use market::identity::Reach;
@@ -15,7 +15,7 @@ use super::{ReserveError, find, is_early, on_record};
 use crate::flow::plan;
 use crate::platform::app::Broker;
 
-/// How often a command is decided anew before it is given up.
+/// How often a command is decided again before the broker gives up.
 const TRIES: usize = 5;
 
 /// Confirms a hold: from here on it costs money once it is handed off.

@@ -1,5 +1,5 @@
-//! What is on record of providers, held against a demand's policy where capacity is set aside and
-//! where it is kept for longer: a certificate may have ended since the plan was made.
+//! Compares the records of providers with a demand's policy, where capacity is reserved and where a
+//! reservation is extended: a certificate may have ended since the plan was made.
 
 use chrono::{DateTime, Utc};
 use market::demand::Demand;

@@ -1,9 +1,9 @@
 //! The nodes of one lease begin at one time: each enrols, and none hears what it is asked to do before
 //! all have.
 //!
-//! From then on step 2 is timed for every one of them, whenever it fetches its answer. A machine that
-//! speaks for several must so do the work of all in the time of one. What keeps the last two from waiting
-//! for each other is the store's: whoever enrols last lets all begin.
+//! From then on step 2 is timed for each of them, even before it fetches its answer. A machine that poses as
+//! several nodes must therefore do the work of all in the time of one. The store keeps the last two from
+//! waiting for each other: the last one to enrol starts them all.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! The begin of a conversation: the agent's key is bound to a node of the lease, and the node is told
-//! what it is asked to do.
+//! The begin of a conversation: binds the agent's key to a node of the lease, and sends the node its order.
 
 use market::ids::VerificationId;
 use market::lease::LeaseState;
@@ -15,8 +14,8 @@ use verifier::order::{Mode, expected_node, order_for, undrivable};
 use super::{StepRefusal, begin, json, recheck};
 use crate::platform::app::Broker;
 
-/// Step 1: binds the agent's key to a node of the lease; of several, to that at the address that it
-/// claims, which then waits for the others.
+/// Step 1: binds the agent's key to a node of the lease. If there are several, it is the node at the address
+/// that the agent claims, which then waits for the others.
 pub(super) async fn commit(
     broker: &Broker,
     verification: &Verification,
@@ -76,7 +75,7 @@ async fn asked_at(
     host: &str,
 ) -> Result<Opening, StepRefusal> {
     if let Some(node) = verification.recheck_node {
-        // Its script says by which address we know the node, so that another one is told from it.
+        // The node's script states the address by which we know the node, which tells it from the others.
         let said = node_at(lease, host);
         return recheck::opening(broker, verification, lease, (node, said));
     }

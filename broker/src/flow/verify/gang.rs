@@ -1,4 +1,4 @@
-//! The nodes of a lease, or of all leases of a gang, together: each that passed alone calls, on whichever
+//! The nodes of a lease, or of all leases of a gang, together: each node that passed alone calls, on any
 //! replica, until all of them have been measured and judged.
 //!
 //! What is measured and how it is judged is `verifier::gang`'s. Here live the row that all replicas
@@ -31,7 +31,7 @@ use crate::platform::app::Broker;
 
 /// How often a call is taken up again when other nodes were faster.
 const TRIES: usize = 32;
-/// How long a node that waits for others to come does so before it calls again.
+/// How long a node that waits for others to arrive does so before it calls again.
 const PAUSE: Duration = Duration::from_millis(250);
 /// As [`PAUSE`], for nodes of other orders, which may have to be made first.
 const PAUSE_FOR_ORDERS: Duration = Duration::from_secs(5);
@@ -187,8 +187,8 @@ async fn take(
     Ok(wait())
 }
 
-/// Ends the measuring of a lease's nodes with others, whose time is over, and says whether it was under way:
-/// then there is a result by now, in which whoever kept the others waiting is late.
+/// Ends the joint measurement of a lease's nodes whose time is over, and returns whether it was under way. If
+/// so, there is a result by now, in which the node that kept the others waiting is late.
 ///
 /// Errors: [`StepRefusal`].
 pub(crate) async fn give_up(broker: &Broker, lease: &Lease) -> Result<bool, StepRefusal> {
@@ -255,7 +255,7 @@ impl Scene<'_> {
         Ok(answer)
     }
 
-    /// Waits until all nodes have passed alone, and begins then.
+    /// Waits until all nodes have passed alone, then begins.
     async fn gather(
         &self,
         check: &GangCheck,
@@ -265,7 +265,7 @@ impl Scene<'_> {
         let (broker, orders) = (self.broker, self.orders);
         let all = broker.store().verifications().across_tenants();
         let alone = all.alone(&orders.ids()).await?;
-        // One that fell alone takes the whole gang with it.
+        // A node that failed alone fails the whole gang.
         if let Some(verdict) = alone.fell {
             return Ok(GangAnswer::Over { verdict });
         }
@@ -383,9 +383,8 @@ impl Scene<'_> {
         Ok(results)
     }
 
-    /// The signed results of the nodes of an only order that never came so far as to be measured with the
-    /// others. All have enrolled, for none begins before. Where there are several orders, each of them waits
-    /// for its own.
+    /// The signed results of the nodes of a single order that was never measured together. All nodes have
+    /// enrolled, because none begins before. Where there are several orders, each waits for its own nodes.
     async fn without_the_absent(&self) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
         let sessions = sessions(self.broker, self.orders).await?;

@@ -1,7 +1,7 @@
 //! What was seen of a node's GPUs in other leases, whosever they are.
 //!
-//! A tenant reads in its node's document as what a GPU was bought before, and nothing of who had it;
-//! which leases they were is for whoever runs the service, in the log.
+//! A tenant reads in its node's document under which name a GPU was bought before, and nothing of its earlier
+//! tenant. The log names the earlier leases, for the operator of the service.
 
 use chrono::TimeDelta;
 use market::attestation::{Attestation, FindingCode, Outcome};
@@ -99,7 +99,7 @@ impl Known {
         }
     }
 
-    /// Tells whoever runs the service what the rule made of it, with the leases that it is about.
+    /// Logs the rule's outcome, with the leases concerned, for the operator of the service.
     pub(super) fn tell(&self, result: Option<&Attestation>) {
         let code = FindingCode::InventoryHistory;
         let found = result.and_then(|it| it.findings.iter().find(|found| found.code == code));
@@ -118,8 +118,8 @@ impl Known {
     }
 }
 
-/// A claimed text as it is kept. The conversation takes only names, and drops serial numbers that are none; what
-/// was said before it did so may hold anything, and PostgreSQL takes no NUL in a text.
+/// A claimed text in the form that is kept. The conversation takes only names, and drops invalid serial
+/// numbers. Texts from before it did so may hold anything, and PostgreSQL takes no NUL in a text.
 fn short(text: &str) -> String {
     shortened(text, LONGEST)
 }

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// Why a lease's nodes were not all seen to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
-    /// A node cannot be logged in to or does not do what it is told.
+    /// A node cannot be logged in to or does not carry out its command.
     #[error("node {node} of lease {lease}: {failure}")]
     Node {
         /// Its number within the lease.
@@ -206,8 +206,8 @@ impl<'a> Push<'a> {
         first_failure(starts.collect()).await
     }
 
-    /// Until the lease must have proved itself, and a second at least. Where it then waits for other orders
-    /// of its gang, their machines may take as long as any to come up.
+    /// The time until the lease must have proved itself, at least a second. If it then waits for other orders
+    /// of its gang, their machines may take as long as any to boot.
     async fn seconds_left(&self) -> Result<u32, StoreError> {
         let deadline = self.lease.verify_deadline.unwrap_or(self.broker.now());
         let left = (deadline - self.broker.now()).num_seconds().max(1);

@@ -95,8 +95,8 @@ pub(crate) fn permit(
     })
 }
 
-/// What the node of a token is asked to do, where it is that node that speaks; `said` is the node by the
-/// address that it claims.
+/// The order for the node of a token, if that node is the caller; `said` is the node at the address that the
+/// caller claims.
 pub(super) fn opening(
     broker: &Broker,
     verification: &Verification,
@@ -143,7 +143,7 @@ pub(super) fn outcome(result: &Attestation, node_base: u32) -> NewRecheck {
     }
 }
 
-/// Tells whoever runs the service, and whoever follows events.
+/// Reports to the operator of the service, and to the readers of events.
 pub(super) fn tell(broker: &Broker, lease: &Lease, result: &Attestation) {
     let NewRecheck { node, failed, .. } = outcome(result, lease.node_base);
     let (id, provider, verdict) = (lease.id, &lease.offer.provider, result.verdict);

@@ -13,10 +13,10 @@ pub enum StepRefusal {
     /// The step's number is none.
     #[error("there are steps 1 to 6")]
     NoSuchStep,
-    /// The provider has not yet said that the nodes of the lease run.
+    /// The provider has not yet reported that the nodes of the lease run.
     #[error("the lease is not ready to be verified; ask again in a moment")]
     NotReady,
-    /// Not all nodes of the lease have enrolled, and none is told anything before.
+    /// Not all nodes of the lease have enrolled, and none gets its order before.
     #[error(
         "the node has enrolled, and other nodes of its lease have not; all begin at once: ask again \
          in a moment"
@@ -39,8 +39,10 @@ pub enum StepRefusal {
     /// No node of this verification has committed to this key.
     #[error("no node has committed to this key; begin with step 1")]
     UnknownAgent,
-    /// The service was away in the middle, and what the node took cannot be told from that.
-    #[error("the conversation was interrupted on our side; begin anew with step 1 and a fresh key")]
+    /// The service was interrupted in the middle, so it cannot tell how long the node took.
+    #[error(
+        "the conversation was interrupted on our side; begin again with step 1 and a fresh key"
+    )]
     Interrupted,
     /// The node was interrupted so often that it gets no other challenge.
     #[error(

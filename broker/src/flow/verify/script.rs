@@ -58,7 +58,7 @@ pub(super) fn delivery_of(broker: &Broker) -> Result<Delivery, EnrolError> {
     })
 }
 
-/// Our own address, as a node is told it.
+/// Our own address, as given to a node.
 ///
 /// Errors: [`EnrolError::PublicUrl`].
 pub(super) fn url_of(broker: &Broker) -> Result<BrokerUrl, EnrolError> {
@@ -113,7 +113,7 @@ pub(crate) fn enrol(
 
 /// Whether a presented token is the one of this verification.
 pub(super) fn is_token_of(presented: &str, verification: &Verification) -> bool {
-    // Hashes are compared, so the time that it takes says nothing about the token.
+    // Hashes are compared, so the time taken reveals nothing about the token.
     hash(presented) == verification.enrol_hash
 }
 

@@ -26,7 +26,7 @@ type Read = dyn Fn() -> (DateTime<Utc>, TimeDelta) + Send + Sync;
 /// The machine's clock under watch.
 pub struct WatchedClock {
     read: Box<Read>,
-    /// Whether it is believed at the start, whatever other clocks show.
+    /// Whether it is trusted at startup, even against other clocks.
     is_trusted: bool,
     state: Mutex<State>,
 }
@@ -56,7 +56,7 @@ impl WatchedClock {
         Self::reading(|| (Utc::now(), since_start()))
     }
 
-    /// The same, believed at the start whatever other clocks show.
+    /// The same clock, trusted at startup even against other clocks.
     #[must_use]
     pub fn trusted(self) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Clock for WatchedClock {
         }
         let is_same = |(said, _): &(DateTime<Utc>, TimeDelta)| (says - *said).abs() <= BOUND;
         if !state.doubted.as_ref().is_some_and(is_same) {
-            // A second jump is a jump, whatever the first was.
+            // A second jump is a jump, even if the first was a long stop.
             state.was_stopped &= state.doubted.is_none();
             state.doubted = Some((says, up));
             let off_by = (says - state.started_at).num_seconds();

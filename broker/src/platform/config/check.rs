@@ -60,7 +60,7 @@ impl Config {
             return unfit(
                 "server.trusted_proxies",
                 net.to_string(),
-                "whoever calls could name any address as its own: list the networks of your own proxies",
+                "any caller could claim any address as its own: list the networks of your own proxies",
             );
         }
         if let Some(url) = self

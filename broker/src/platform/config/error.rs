@@ -12,7 +12,7 @@ pub enum ConfigError {
     /// is not in the words.
     #[error("the configuration cannot be read: {}", words_of(.0))]
     Unreadable(Box<figment::Error>),
-    /// The sealing key is not where it was said to be, or is no key.
+    /// The sealing key is not at the given place, or is not a key.
     #[error(
         "the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE"
     )]

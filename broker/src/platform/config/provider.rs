@@ -14,8 +14,8 @@ pub struct ProviderConfig {
     pub base_url: Option<String>,
     /// The credential of our account there.
     pub credential: Option<SecretString>,
-    /// Who operates it; where nothing is said, no policy on operators lets it in. Like its
-    /// certifications it counts for offers of price lists too, and needs no `enabled`.
+    /// The operator. Without one, no policy on operators admits the provider. Like its certifications it
+    /// applies to offers of price lists too, and needs no `enabled`.
     pub operator: Option<Operator>,
     /// Certifications of which the evidence was seen; no other counts.
     pub certifications: Vec<Certification>,

@@ -45,7 +45,7 @@ impl Circuit {
         );
     }
 
-    /// The server answered. Whoever finds it after a loss says it.
+    /// The server answered. The first caller after a loss logs it.
     pub(super) fn find(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.reached = true;

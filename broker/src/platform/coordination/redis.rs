@@ -1,4 +1,4 @@
-//! Hot state on Redis, for any number of replicas.
+//! Coordination state on Redis, for any number of replicas.
 //!
 //! Every call has a time-out. The first that fails opens the circuit: from then on calls fall back
 //! at once, as [`HotState`] says of each, until the server answers again. Keys begin with the id of
@@ -23,9 +23,9 @@ use wire::Wire;
 /// How long a call may take before the server counts as lost.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// One that a request waits for.
+    /// A call that a request waits for.
     pub of_requests: Duration,
-    /// One that only background work waits for.
+    /// A call that only background work waits for.
     pub of_work: Duration,
 }
 
@@ -54,7 +54,7 @@ static CHECK_RATE: LazyLock<Script> =
 )]
 pub struct RedisRefused;
 
-/// Hot state on Redis.
+/// Coordination state on Redis.
 pub struct Redis {
     wire: Wire,
     /// Stands in for what is lost.
@@ -68,7 +68,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Hot state of a deployment on the server at `url`, which need not answer yet. Runs within a
+    /// Coordination state of a deployment on the server at `url`, which need not answer yet. Runs within a
     /// Tokio runtime.
     ///
     /// Errors: [`RedisRefused`].
@@ -180,7 +180,7 @@ impl HotState for Redis {
     fn publish(&self, topic: Topic) {
         // Nobody listens here: nobody is to be woken here.
         let _ = self.bell.send(topic);
-        // Full: what waits to be sent wakes them as well.
+        // Full: the unsent wake-ups wake them as well.
         let _ = self.unsent.try_send(topic);
     }
 

@@ -43,7 +43,7 @@ const MOST_KEYS: usize = 100;
 pub(super) enum KeyRefusal {
     /// The issuer has no such key.
     Unknown,
-    /// The issuer has not told its keys.
+    /// The issuer has not published its keys.
     Unavailable,
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn request_name(request: &ServiceRequest) -> Option<String> {
 /// Makes the span of a request part of the trace that its caller names (W3C Trace Context).
 pub(crate) fn continue_trace(span: &Span, request: &ServiceRequest) {
     let parent = TraceContextPropagator::new().extract(&Named(request.headers()));
-    // A span that is not handed over has no parent to be told.
+    // A span that is not handed over has no parent to report.
     let _ = span.set_parent(parent);
 }
 
@@ -142,7 +142,7 @@ impl Extractor for Named<'_> {
     }
 }
 
-/// What a provider is told of the trace that a call to it is part of.
+/// The trace header for a call to a provider, naming the trace that the call is part of.
 pub(crate) fn traceparent() -> Option<String> {
     let context = Span::current().context();
     let span = context.span();

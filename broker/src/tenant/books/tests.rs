@@ -85,7 +85,7 @@ fn cost(units: i64) -> Transaction {
     .expect("balances")
 }
 
-/// The books of these charges and credits with these postings.
+/// The ledger of these charges and credits with these postings.
 fn books(charges: Vec<Charge>, credits: Vec<Credit>, postings: &[Posting]) -> Books {
     let mut balances = Balances::new();
     for posting in postings {

@@ -26,7 +26,7 @@ pub struct Message<'a> {
     pub id: String,
     /// `webhook-timestamp`: seconds since 1970, of the attempt.
     pub timestamp: i64,
-    /// `webhook-signature`: one or two signatures, parted by a space.
+    /// `webhook-signature`: one or two signatures, separated by a space.
     pub signatures: String,
     /// The body.
     pub body: Vec<u8>,
@@ -90,7 +90,7 @@ impl Post {
     }
 
     async fn try_send(&self, message: &Message<'_>) -> Result<(u16, String), String> {
-        // Looked at anew: rules may be stricter than when the URL was given.
+        // Checked again: rules may be stricter than when the URL was given.
         let url = check_url(message.url, self.simulation).map_err(|no| no.to_string())?;
         let mut response = self
             .client()?

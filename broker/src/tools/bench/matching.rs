@@ -51,7 +51,7 @@ pub struct MatchFigures {
     pub gang_p50_us: f64,
     /// A plan of a training run. Units: milliseconds.
     pub train_plan_p50_ms: f64,
-    /// A plan of a fleet, without a simulation of its tails.
+    /// A plan of a fleet, without a simulation of its tail latency.
     pub serve_plan_p50_ms: f64,
     /// The same with one.
     pub serve_tails_p50_ms: f64,

@@ -451,7 +451,7 @@ async fn a_node_that_does_not_come_back_after_an_interruption_is_named() {
         assert!(matches!(late, StepRefusal::Interrupted), "{late:?}");
         rental.commit(1, &fresh_key()).await;
         let note = rental.falls().await.fall_note.unwrap_or_default();
-        let words = "node 0 of the lease did not begin anew after an interruption; \
+        let words = "node 0 of the lease did not begin again after an interruption; \
                      node 1 of the lease only waited for that";
         assert!(note.ends_with(words), "{note}");
         rental.scene.close().await;

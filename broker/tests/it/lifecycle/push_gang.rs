@@ -223,7 +223,7 @@ fn assert_told(fallen: &[Lease], culprit: usize, (reason, words): (LeaseEvent, &
             true => (reason, words.replace("LEASE", &id)),
             false => (
                 LeaseEvent::Unwanted,
-                format!("its gang fell with lease {id}"),
+                format!("its gang failed with lease {id}"),
             ),
         };
         let found = (lease.fall_reason, lease.fall_note.clone());

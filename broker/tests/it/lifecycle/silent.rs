@@ -104,7 +104,7 @@ async fn a_node_that_falls_silent_is_timed_out_in_that_step_and_what_it_proved_s
             let document = documents(&scene, &fallen).await.remove(0);
             let note = fallen.fall_note.as_deref().unwrap_or_default();
             let words = format!(
-                "in time; node 0 of the lease fell silent in step {silent} (attestation {})",
+                "in time; node 0 of the lease stopped responding in step {silent} (attestation {})",
                 document.id
             );
             assert!(note.ends_with(&words), "{note}");
@@ -137,7 +137,7 @@ async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
         let fallen = silent_after(&scene, Step::Roots, ("T4", 15_360, 1)).await;
         assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
         let note = fallen.fall_note.as_deref().unwrap_or_default();
-        let words = "fell silent in step fill, after it had failed inv.identity";
+        let words = "stopped responding in step fill, after it had failed inv.identity";
         assert!(note.contains(words), "{note}");
         let document = documents(&scene, &fallen).await.remove(0);
         assert_eq!(document.verdict, Verdict::Fail);

@@ -289,7 +289,7 @@ impl Round<'_> {
         let orders = Orders::of(lease, self.reservation.gang, &self.leases);
         let seconds = i64::from(alone) + i64::from(gang_seconds(&orders));
         let verify_seconds = TimeDelta::seconds(seconds);
-        // What the tenant or we do not want any more fell too, and says why.
+        // A lease that the tenant or the broker no longer wants counts as failed too, and records why.
         let is_over = |event: &LeaseEvent| event.is_fall() || *event == LeaseEvent::Unwanted;
         let fell = learned.event.filter(is_over);
         LeaseFacts {

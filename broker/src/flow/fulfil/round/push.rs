@@ -27,7 +27,7 @@ const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long all that a round sends away may take to be left, in real time: these machines are paid for.
 pub(super) const PARTING: Duration = Duration::from_secs(20);
-/// When to come again to a node that did not do as it was told.
+/// When to retry a node that did not carry out its command.
 const COME_AGAIN: TimeDelta = TimeDelta::seconds(15);
 
 impl Round<'_> {
@@ -113,7 +113,7 @@ async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
     let error = match attend(broker, lease, &verdict).await {
         Ok(true) => return Learned::event(LeaseEvent::Passed),
         Ok(false) => return Learned::nothing(COME_AGAIN),
-        // Whoever answers there, it is not the machine that we brought the agent to.
+        // The machine that answers there is not the one we gave the agent to.
         Err(error) if error.is_other_key() => {
             return Learned::because(LeaseEvent::Failed, error.to_string());
         }

@@ -12,8 +12,8 @@ use super::*;
 /// What is run on a node, and what it says when it has done that.
 const COMMAND: &str = "do it";
 const WORD: &str = "done";
-/// How long a node has that never comes to its end: long enough to be logged in to while others are. What
-/// ends by itself is given much longer than it takes.
+/// The time allowed for a node that never finishes: long enough to log in to it while others are logged in
+/// to. A command that ends by itself gets much longer than it takes.
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(30);
 
@@ -28,7 +28,7 @@ enum Manner {
     Floods(&'static str),
     /// It says this among its errors, for ever.
     Complains(&'static str),
-    /// It takes the command and says nothing.
+    /// It takes the command and prints nothing.
     Hangs,
     /// As that, and takes in nothing of what the command hears.
     IsDeaf,

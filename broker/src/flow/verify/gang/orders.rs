@@ -24,7 +24,7 @@ pub(crate) struct Orders {
 impl Orders {
     /// The orders that a lease belongs to; `all` are those of its reservation, which may be a `gang`.
     ///
-    /// One that fell is still one of them until another one stands for it: without its nodes no gang is whole.
+    /// A failed order is still a member until another one replaces it: without its nodes no gang is complete.
     pub(crate) fn of(lease: &Lease, gang: bool, all: &[Lease]) -> Self {
         let counts = |other: &&Lease| other.replaced_by.is_none() && !other.given_up;
         let others =

@@ -17,7 +17,7 @@ use crate::platform::coordination::circuit::Circuit;
 
 /// How often a lost server is tried again.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How long a subscription may be silent before it is taken for dead and made anew.
+/// How long a subscription may be silent before it counts as dead and is made again.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The connection to the server. A handle: clones share it.

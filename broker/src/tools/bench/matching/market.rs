@@ -173,7 +173,7 @@ impl Market {
         self.priced(count, 0)
     }
 
-    /// The same offers at other prices, by the turn in which they were set.
+    /// The same offers at other prices, one set of prices per `turn`.
     pub(super) fn priced(&self, count: usize, turn: u64) -> impl Iterator<Item = Offer> {
         let mut rng = StdRng::seed_from_u64(self.seed + 1);
         let mut prices = StdRng::seed_from_u64(self.seed + 2 + turn);

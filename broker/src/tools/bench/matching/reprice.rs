@@ -22,7 +22,7 @@ pub struct Repriced {
     pub idle_p50_us: f64,
     /// The same, of all but one in a hundred.
     pub idle_p99_us: f64,
-    /// A narrow search while another thread sets every price anew, again and again.
+    /// A narrow search while another thread sets every price over and over.
     pub busy_p50_us: f64,
     /// The same, of all but one in a hundred.
     pub busy_p99_us: f64,
