@@ -76,10 +76,10 @@ use readiness::LastLook;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
 
-/// How long a connection is kept open that nobody calls on: longer than usual proxies keep theirs (60
-/// seconds), for whoever closes first may close on a call that is just being sent.
+/// How long an idle connection is kept open. It is longer than usual proxies keep theirs (60 seconds),
+/// because the side that closes first may close while a call is being sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
-/// How long requests under way may take once the server is told to stop. Units: seconds.
+/// How long requests under way may take once the server is stopping. Units: seconds.
 const SHUTDOWN_SECONDS: u64 = 10;
 
 /// How long a client may leave what it is sent unread before its connection is cut: else as many as there

@@ -22,7 +22,7 @@ pub fn role_reaches(role: Role, family: ResourceFamily) -> Scope {
         (Role::Member, F::SshKeys | F::Plans | F::Reservations | F::Events | F::Identity) => {
             Scope::Write
         }
-        // What a tenant pays for a thing is not for whoever reserves it to say.
+        // A member who reserves capacity does not decide the price that the tenant pays for it.
         (Role::Member, F::Capacity | F::Providers | F::Attestations | F::Spending) => Scope::Read,
 
         (Role::Finance, F::Capacity | F::Spending | F::Reservations | F::Events) => Scope::Read,

@@ -97,19 +97,19 @@ pub(crate) struct MakeApiKey {
     name: String,
     /// What its bearer is there to do.
     role: Role,
-    /// How far it reaches; as far as its role does, when nothing is said.
+    /// The key's scopes; those of its role by default.
     #[serde(default)]
     #[schema(value_type = Option<std::collections::BTreeMap<ResourceFamily, Scope>>)]
     scopes: Option<Scopes>,
-    /// In which projects it works: everything outside is as if it were another tenant's. Only for
-    /// members, finance and viewers; where the key it is made with does, when nothing is said.
+    /// The projects in which it works; it sees everything outside them as another tenant's. Only for members,
+    /// finance and viewers; by default the projects of the key that makes it.
     #[serde(default)]
     #[schema(min_items = 1, max_items = 100)]
     projects: Option<BTreeSet<ProjectId>>,
     /// For the role `provider`, which needs it: the one provider that it reads.
     #[serde(default)]
     provider_id: Option<ProviderId>,
-    /// When it stops working; never, when nothing is said.
+    /// When it stops working; never by default.
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
 }
@@ -135,7 +135,7 @@ pub(crate) async fn list_api_keys(
 
 /// Makes an API key. It cannot be let at more, nor for longer, than the key it is made with.
 ///
-/// A token does not do: whoever finds one would have a key for good.
+/// A token is not enough: a thief of the token would otherwise have a key for good.
 #[utoipa::path(
     tag = "identity",
     params(IdempotencyHeader),
@@ -197,8 +197,8 @@ const MOST_PROJECTS: usize = 100;
 
 /// The projects that a key of this role is to work in.
 ///
-/// Errors: `invalid_body` for none, for too many, and for a role that is not parted by projects;
-/// `unknown_reference` for one that the tenant does not have.
+/// Errors: `invalid_body` for none, for too many, and for a role that is not limited to projects;
+/// `unknown_reference` for a project that the tenant does not have.
 async fn known_projects(
     broker: &Broker,
     tenant: TenantId,
@@ -289,8 +289,8 @@ fn check_grant(
 
 /// Revokes an API key, and with it every token traded for it.
 ///
-/// Whoever made a key or holds it can revoke it, another's only an administrator; only a key that reaches
-/// no further than the caller's own, and not with a token.
+/// The maker and the holder of a key can revoke it; another's key only an administrator can. The key must
+/// reach no further than the caller's own, and a token cannot revoke.
 #[utoipa::path(
     tag = "identity",
     params(("id" = ApiKeyId, Path, description = "The key"), IdempotencyHeader),
@@ -305,7 +305,7 @@ pub(crate) async fn revoke_api_key(
 ) -> Result<HttpResponse, ApiError> {
     who.shown_api_key()?;
     let key = find_covered(&broker, &who, *id).await?;
-    // Whoever made it, and whoever holds it.
+    // The maker and the holder of the key.
     let maker = key.made_by.filter(|maker| *maker == who.id);
     who.may_change(maker.or(Some(key.principal)))?;
     idempotency::once(&broker, &who, &request, b"", async |effect| {
@@ -345,7 +345,7 @@ pub(crate) struct RotateApiKey {
     #[serde(default = "usual_overlap")]
     #[schema(minimum = 0, maximum = 2_592_000, default = 86_400)]
     overlap_seconds: u32,
-    /// When the new key stops working; when the old one would have, when nothing is said.
+    /// When the new key stops working; by default when the old one would have.
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
 }
@@ -361,8 +361,8 @@ const MOST_OVERLAP_SECONDS: u32 = 2_592_000;
 /// Makes the key that follows another: of the same principal, name, role and scopes. The old one
 /// lives on for a while, so that nothing stops while the new one is put in place.
 ///
-/// Whoever holds a key can rotate it; another principal's only an administrator can. A token does
-/// not do.
+/// The holder of a key can rotate it; another principal's key only an administrator can. A token cannot
+/// rotate.
 #[utoipa::path(
     tag = "identity",
     params(("id" = ApiKeyId, Path, description = "The key"), IdempotencyHeader),
@@ -388,7 +388,7 @@ pub(crate) async fn rotate_api_key(
         ));
     }
     let old = find_covered(&broker, &who, *id).await?;
-    // The new key is the same principal: whoever had it could end what that one made.
+    // The new key is the same principal, so its holder could end everything that principal made.
     who.may_change(Some(old.principal))?;
     let now = broker.now();
     let expires_at = expires_at.or(old.expires_at);

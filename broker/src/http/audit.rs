@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: who did what, for whoever runs the service.
+//! `GET /v1/audit`: who did what, for the operator of the service.
 
 pub(super) mod record;
 pub(super) mod refused;
@@ -101,7 +101,7 @@ const MAX_CHARS: usize = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListAudit {
-    /// Only those about this tenant; everybody's and the service's own, when nothing is said.
+    /// Only those about this tenant; by default those of all tenants and of the service itself.
     #[param(inline)]
     tenant: Option<TenantId>,
     /// Only those of this principal.

@@ -66,7 +66,7 @@ impl KnownKeys {
     }
 }
 
-/// Has every key read anew: one of them was changed here.
+/// Makes every key be read from the database again: one of them was changed here.
 pub(super) fn forget_keys(request: &HttpRequest) {
     if let Some(known) = request.app_data::<web::Data<KnownKeys>>() {
         known.0.invalidate_all();
@@ -162,8 +162,8 @@ impl Principal {
         }
     }
 
-    /// Lets pass whoever may change what `maker` made: the maker, and administrators. What nobody
-    /// is known to have made is an administrator's to change.
+    /// Admits the callers who may change what `maker` made: the maker, and administrators. If the maker is
+    /// unknown, only an administrator may change it.
     ///
     /// Errors: `not_yours`.
     pub(crate) fn may_change(&self, maker: Option<PrincipalId>) -> Result<(), ApiError> {
@@ -221,7 +221,7 @@ impl FromRequest for Principal {
     }
 }
 
-/// A bearer credential, whatever it is good for.
+/// A bearer credential of any kind.
 pub(crate) struct Bearer(pub(crate) String);
 
 impl FromRequest for Bearer {
@@ -254,7 +254,7 @@ pub(super) fn bearer(request: &HttpRequest) -> Result<&str, ApiError> {
     Ok(credential)
 }
 
-/// The one answer to every credential that is not good, whatever is wrong with it.
+/// The one answer to every invalid credential, regardless of the reason.
 fn invalid() -> ApiError {
     ApiError::invalid_token(
         "the credential is not known here or was revoked; use another key, or trade a key for a new token",
@@ -275,7 +275,7 @@ pub(crate) fn caller_of(request: &HttpRequest) -> Option<Arc<Principal>> {
         .map(|Caller(who)| Arc::clone(who))
 }
 
-/// Has the caller of a request asked for anew.
+/// Makes the caller of a request be looked up again.
 pub(crate) fn forget_caller(request: &HttpRequest) {
     request.extensions_mut().remove::<Caller>();
 }
@@ -304,7 +304,7 @@ pub(super) async fn identify(request: &HttpRequest) -> Result<Arc<Principal>, Ap
     about(broker, request, caller).await
 }
 
-/// Whoever shows an API key.
+/// The caller who shows an API key.
 async fn of_api_key(
     broker: &Broker,
     request: &HttpRequest,
@@ -333,7 +333,7 @@ async fn of_api_key(
     Ok(holder)
 }
 
-/// Whoever holds a key that is good now, about their own tenant; that it was used is noted.
+/// The holder of a valid key, acting for their own tenant; records that the key was used.
 async fn of_key(broker: &Broker, key: &ApiKey, by_token: bool) -> Result<Principal, ApiError> {
     check_usable(key, broker.now())?;
     touch(broker, key).await;
@@ -361,7 +361,7 @@ async fn of_token(broker: &Broker, token: &str) -> Result<Principal, ApiError> {
         TokenRefusal::Invalid => invalid(),
         TokenRefusal::Expired => expired(),
     })?;
-    // What the key allows is read anew, so that a token never outlives what was taken from it.
+    // The key's rights are read again, so that a token never outlives a right that its key lost.
     let keys = broker.store().api_keys().across_tenants();
     let key = keys.find(claims.sub).await?;
     let key = key.filter(|key| key.tenant_id == claims.tenant);
@@ -412,7 +412,7 @@ async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Princ
 
 fn nobody(why: &str) -> ApiError {
     ApiError::not_a_member(format!(
-        "{why}; ask whoever runs the service to let you in, or use an API key"
+        "{why}; ask the operator of the service for access, or use an API key"
     ))
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Map, Number, Value};
 use super::error::ApiError;
 use crate::platform::json_fault;
 
-/// The largest body that is read when nothing else is said. Units: bytes.
+/// The default limit for a body's size. Units: bytes.
 const LIMIT_BYTES: usize = 256 * 1024;
 /// How long a body may take to arrive: one that never comes would keep its connection for good.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -59,7 +59,7 @@ impl From<&Budget> for BudgetView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddBudget {
-    /// The project it is to be for; all of the tenant's together, when nothing is said.
+    /// The project that it limits; all of the tenant's together by default.
     #[serde(default)]
     project_id: Option<ProjectId>,
     /// How long the cap runs: a calendar day or month, UTC.
@@ -199,8 +199,8 @@ pub(crate) async fn show_budget(
     Ok(web::Json(BudgetView::from(&budget)))
 }
 
-/// Changes a budget: for an administrator. What was told in this period is not told again, and a
-/// stop that was announced is withdrawn when the new cap is not spent.
+/// Changes a budget: for an administrator. Notices sent in this period are not sent again, and an announced
+/// stop is withdrawn when the new cap is not spent.
 #[utoipa::path(
     tag = "spending",
     params(("id" = BudgetId, Path, description = "The budget"), IdempotencyHeader),

@@ -19,8 +19,7 @@ use crate::platform::app::Broker;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhenCancelled {
-    /// Only what was cancelled after this time; from the first of this month on, when nothing is
-    /// said.
+    /// Only orders cancelled after this time; by default from the first of this month on.
     from: Option<DateTime<Utc>>,
     /// Only what was cancelled before this time.
     to: Option<DateTime<Utc>>,

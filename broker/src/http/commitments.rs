@@ -45,7 +45,7 @@ pub(crate) struct CommitmentView {
     price_usd_node_hour: Money,
     /// When it expires.
     expires_at: DateTime<Utc>,
-    /// When it was made known.
+    /// When it was registered.
     created_at: DateTime<Utc>,
 }
 
@@ -85,21 +85,21 @@ pub(crate) struct AddCommitment {
     /// The GPU; this or `sku`.
     #[serde(default)]
     gpu: Option<market::gpu::Gpu>,
-    /// GPUs of one node; nodes of every size, when nothing is said.
+    /// GPUs of one node; nodes of every size by default.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 1_024)]
     gpus: Option<u32>,
-    /// The country that it stands in; any, when nothing is said.
+    /// The country that it stands in; any by default.
     #[serde(default)]
     country: Option<market::place::Country>,
-    /// The region as the provider writes it; any, when nothing is said.
+    /// The region as the provider writes it; any by default.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     region: Option<String>,
     /// Nodes that it is for at a time.
     #[schema(minimum = 1, maximum = 100_000)]
     nodes: u32,
-    /// Node-hours that are left of it; as many as there are until it expires, when nothing is said.
+    /// Node-hours that are left of it; by default as many as there are until it expires.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 1_000_000_000)]
     node_hours: Option<u32>,

@@ -192,7 +192,7 @@ mod tests {
             .0
     }
 
-    /// Signs whatever it is given, as an attacker with another key or a careless one of ours would.
+    /// Signs any given bytes, like an attacker with another key or a careless key of ours.
     fn signed(signer: &KeyPair, header: &Header, claims: &serde_json::Value) -> String {
         jsonwebtoken::encode(header, claims, &signer.encoding()).expect("signed")
     }

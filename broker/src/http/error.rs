@@ -66,21 +66,21 @@ codes! {
     token_missing, 401, "A credential is needed";
     invalid_token, 401, "The credential is not valid";
     token_expired, 401, "The credential has expired";
-    not_a_member, 403, "The login is valid, and is nobody here";
-    not_yours, 403, "Somebody else of the tenant made it";
+    not_a_member, 403, "Authenticated, but not a member of any tenant";
+    not_yours, 403, "Made by another principal of the tenant";
     access_denied, 403, "The credential does not allow this";
     grant_exceeds_own, 403, "A key cannot grant more than its maker has";
     route_not_found, 404, "There is no such route";
-    not_found, 404, "There is no such thing";
+    not_found, 404, "Not found";
     method_not_allowed, 405, "The route does not take this method";
     body_too_slow, 408, "The body came too slowly";
-    above_ceiling, 409, "The quote passes the ceiling";
+    above_ceiling, 409, "The quote exceeds the ceiling";
     agent_key_committed, 409, "The key of the agent was committed before";
-    already_exists, 409, "It exists already";
-    budget_exceeded, 409, "A budget does not let it through";
+    already_exists, 409, "Already exists";
+    budget_exceeded, 409, "Budget exceeded";
     capacity_taken, 409, "The capacity was taken meanwhile";
     commitment_used, 409, "Less is left of the commitment than was quoted";
-    changed_meanwhile, 409, "It was changed meanwhile";
+    changed_meanwhile, 409, "Changed concurrently";
     hold_lapsed, 409, "The hold has lapsed";
     key_not_active, 409, "The key is revoked, has expired or was rotated";
     endpoint_disabled, 409, "The webhook endpoint is disabled";
@@ -90,25 +90,25 @@ codes! {
     no_ssh_key, 409, "There is no SSH key to install";
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
-    offer_cooling_down, 409, "The offer failed several times of late and rests";
+    offer_cooling_down, 409, "The offer failed several times recently and is in cool-down";
     offer_not_orderable, 409, "The offer cannot be ordered here";
     plan_outdated, 409, "The plan is of another release";
-    outside_policy, 409, "A provider is not what the policy asks for";
-    own_capacity_full, 409, "The tenant has made known as much of its own as it may";
+    outside_policy, 409, "A provider does not meet the policy";
+    own_capacity_full, 409, "The tenant has reached its limit of registered own capacity";
     provider_configured, 409, "The configuration says how the provider is connected";
     provider_disabled, 409, "The provider is disabled";
     provider_in_use, 409, "Something may still run at the provider";
     provider_not_connected, 409, "The provider has no credential here";
-    provider_quarantined, 409, "The provider is in quarantine";
-    quota_exceeded, 409, "A limit does not let it through";
+    provider_quarantined, 409, "The provider is suspended";
+    quota_exceeded, 409, "Quota exceeded";
     quote_lapsed, 409, "The quote has lapsed";
     quote_taken, 409, "The quote was taken already";
     siblings_not_ready, 409, "Other nodes of the lease have not enrolled yet";
     step_out_of_order, 409, "The step does not fit the conversation";
-    too_many_budgets, 409, "The tenant has as many budgets as it may";
+    too_many_budgets, 409, "The tenant has reached its number of budgets";
     tags_required, 422, "Tags that the tenant requires are missing";
-    no_room, 409, "The tenant has as many of these as it may";
-    too_many_endpoints, 409, "The tenant has as many webhook endpoints as it may";
+    no_room, 409, "Resource limit reached";
+    too_many_endpoints, 409, "The tenant has reached its number of webhook endpoints";
     verification_interrupted, 409, "The conversation cannot go on";
     wrong_state, 409, "The reservation is in another state";
     attestation_let_go, 410, "The result of a re-check is no longer kept";
@@ -122,21 +122,21 @@ codes! {
     kind_not_supported, 422, "This kind of demand is not supported yet";
     idempotency_key_reused, 422, "The key was used for another request";
     credential_refused, 422, "The provider does not take the credential";
-    invalid_webhook_url, 422, "Nothing is sent to this URL";
-    invalid_ssh_key, 422, "The text is no public key that a machine gets";
+    invalid_webhook_url, 422, "The URL is not allowed for webhooks";
+    invalid_ssh_key, 422, "Not an accepted SSH public key";
     node_refused, 422, "The node cannot be verified";
-    result_refused, 422, "The result is not one about the node";
+    result_refused, 422, "The result is not about the node";
     too_many_leases, 422, "The reservation takes too many orders";
     unknown_reference, 422, "The body names something that is not there";
-    rate_limited, 429, "These were too many calls";
+    rate_limited, 429, "Too many requests";
     too_many_cancelled, 429, "Too many orders were cancelled before their hand-off";
     too_many_unused_holds, 429, "Too many holds went unused";
-    too_many_reports, 429, "Nodes of the reservation were reported as often as they may be";
+    too_many_reports, 429, "The reservation has reached its number of node reports";
     too_many_rechecks, 429, "The node was looked at not long ago";
-    too_many_streams, 429, "The tenant has as many streams open as it may";
-    internal, 500, "Something broke on our side";
-    busy, 503, "The service has too much to do just now";
-    database_unavailable, 503, "The database cannot do it just now";
+    too_many_streams, 429, "The tenant has reached its number of open streams";
+    internal, 500, "Internal error";
+    busy, 503, "The service is overloaded";
+    database_unavailable, 503, "The database is temporarily unavailable";
     issuer_unavailable, 503, "The issuer of the login does not answer";
     not_ready, 503, "The service is not ready";
     outcome_unknown, 503, "The outcome is unknown";
@@ -243,7 +243,7 @@ impl From<store::StoreError> for ApiError {
         match &error {
             E::NotFound { what } => Self::not_found(format!("there is no such {what} here")),
             E::Stale => Self::changed_meanwhile(
-                "someone else changed it at the same moment; read it again, then decide anew",
+                "someone else changed it at the same moment; read it again, then decide again",
             ),
             E::Conflict(conflict @ store::Conflict::OwnCapacityFull { .. }) => {
                 Self::own_capacity_full(conflict.to_string())
@@ -318,7 +318,7 @@ impl From<store::StoreError> for ApiError {
     }
 }
 
-/// What the caller is not told goes to the log, once.
+/// Logs, once, the causes that the caller does not see.
 fn log(error: &(dyn std::error::Error + 'static)) {
     let causes = crate::chain(error);
     tracing::error!(error = %causes, "A request failed: {causes}");

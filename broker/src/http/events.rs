@@ -25,13 +25,13 @@ const MOST: u64 = (1 << 53) - 1;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListEvents {
-    /// Only what came after the event with this `sequence`; from the first one that is kept on, when
-    /// nothing is said. Where what came after it is no longer kept, the answer is 410
-    /// `events_pruned`, which names the first one that is.
+    /// Only events after the one with this `sequence`; by default from the first one that is kept on. If the
+    /// events after it are no longer kept, the answer is 410 `events_pruned`, which names the first one that
+    /// is.
     #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     since: Option<u64>,
-    /// Only these kinds, parted by commas.
+    /// Only these kinds, separated by commas.
     #[param(example = "reservation.active,reservation.closed")]
     types: Option<String>,
     /// The cursor of the page before; it beats `since`.
@@ -122,7 +122,7 @@ async fn answer(
         let said = format!("`since` must be at most {MOST}");
         return Err(ApiError::invalid_parameter(said));
     }
-    // Read for a list too: nonsense is refused whatever is asked for.
+    // Read for a list too: a bad value is refused on every path.
     let resumed = stream::last_event_id(request)?;
     let mut filter = EventFilter {
         after,
@@ -156,7 +156,7 @@ fn check_kept(since: u64, horizon: u64) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::events_pruned(format!(
-        "events up to number {horizon} are no longer kept; look at what they told of anew, then go on with `since={horizon}`"
+        "events up to number {horizon} are no longer kept; read the resources they were about again, then go on with `since={horizon}`"
     )))
 }
 

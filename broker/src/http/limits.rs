@@ -1,10 +1,10 @@
 //! Rate limits: how often a caller may call, by what the call costs.
 //!
-//! A key has a quota for reads and one for writes and plans, and so have all of its tenant together,
-//! or a tenant would have as much as it makes keys; whoever shows no valid credential has one by
-//! address. Nodes that prove themselves and those who watch our health are not counted: one
-//! address may stand for a whole fleet. Whoever shows no token of a node there, or a wrong one, is
-//! counted by address as well; a right one is let through all the same.
+//! A key has a quota for reads and one for writes and plans. All keys of a tenant together have one too, or a
+//! tenant would get more by making more keys. A caller without a valid credential has one by address. Nodes
+//! that prove themselves and health checks are not counted: one address may stand for a whole fleet. At the
+//! routes of nodes, a caller with no node token or a wrong one is counted by address as well; one with a
+//! valid token is always admitted.
 //!
 //! Every counted answer says where the caller stands, in the three fields that clients read
 //! (draft-ietf-httpapi-ratelimit-headers-06; later drafts fold them into one structured field).
@@ -151,7 +151,7 @@ async fn caller(broker: &Broker, request: &ServiceRequest) -> Caller {
                 of_tenant: Some((format!("{family}:{tenant}"), of_tenant)),
             }
         }
-        // A credential that is not good is none: whoever tries many is counted by address.
+        // An invalid credential counts as none: a caller who tries many is counted by address.
         Err(_) => by_address(broker, request.request()),
     }
 }
@@ -210,7 +210,7 @@ fn origin(peer: IpAddr, forwarded: &str, trusted: &[IpNet]) -> IpAddr {
     origin
 }
 
-/// Whoever has one address of IPv6 has its whole network of 64 bits, and is counted as that.
+/// The holder of one IPv6 address has its whole network of 64 bits, and is counted by that.
 pub(super) fn neighbourhood(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -39,7 +39,7 @@ pub(crate) struct Member {
 
 /// Lists who may act for the tenant by API key, the newest first, also those whose keys are all over.
 ///
-/// Whoever comes by a login of an outside issuer is the issuer's to list: such logins are not kept.
+/// Logins of an outside issuer are for that issuer to list: the broker does not keep them.
 #[utoipa::path(
     tag = "identity",
     params(WhichPage),

@@ -293,7 +293,7 @@ fn bound_integer(schema: &mut Map<String, Value>) {
         .or_insert_with(|| json!(-(most as i64)));
 }
 
-/// The same value with the names of all objects in order, whatever map is behind them.
+/// The same value with the names of all objects in order, independent of the map type behind them.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

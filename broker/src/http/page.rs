@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ApiError;
 use crate::platform::keys::Keys;
 
-/// Items of a page when nothing is said.
+/// Items of a page by default.
 const DEFAULT_LIMIT: u32 = 50;
 /// The most items of a page.
 const MAX_LIMIT: u32 = 200;

@@ -31,23 +31,23 @@ pub(crate) struct PriceRow {
     /// The GPU; this or `sku`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gpu: Option<market::gpu::Gpu>,
-    /// GPUs of one node; nodes of every size, when nothing is said.
+    /// GPUs of one node; nodes of every size by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1_024)]
     gpus: Option<u32>,
-    /// The country that it stands in; any, when nothing is said.
+    /// The country that it stands in; any by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     country: Option<market::place::Country>,
-    /// The region as the provider writes it; any, when nothing is said.
+    /// The region as the provider writes it; any by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     region: Option<String>,
     /// US dollars per GPU-hour, above 0.
     price_usd_gpu_hour: Rate,
-    /// From when on it holds; from always, when nothing is said.
+    /// The start of its validity; unlimited by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     valid_from: Option<DateTime<Utc>>,
-    /// Until when it holds; for ever, when nothing is said.
+    /// The end of its validity; unlimited by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     valid_until: Option<DateTime<Utc>>,
 }
@@ -97,7 +97,7 @@ pub(crate) struct ProviderAccountView {
     /// The prices.
     #[schema(max_items = 200)]
     prices: Vec<PriceRow>,
-    /// When it was made known.
+    /// When it was registered.
     created_at: DateTime<Utc>,
 }
 

@@ -138,8 +138,8 @@ pub(crate) struct ProviderItem {
     acceptance: Option<AcceptanceRecord>,
     /// Why nothing new is sold there just now; `null` while it is.
     quarantine: Option<QuarantineView>,
-    /// For an administrator: machines that were in tenants' hands, were given up because the provider did
-    /// not show them, and run again. Each waits for `broker sweep --end-returned LEASE`; else `null`.
+    /// For an administrator: machines that were in tenants' hands, were given up because the provider did not
+    /// show them, and run again. Each waits for `broker sweep --end-returned LEASE`; else `null`.
     returned: Option<Vec<ReturnedMachine>>,
     /// Whether its last reading is within its freshness limit. What was read to be ordered is
     /// not fresh once the provider is not connected any more.

@@ -34,7 +34,7 @@ pub(crate) struct LineView {
     /// GPUs of all nodes.
     #[schema(minimum = 1, maximum = 100_000_000)]
     gpus: u32,
-    /// US dollars per GPU-hour that the tenant pays, whatever a replacement costs the broker.
+    /// US dollars per GPU-hour that the tenant pays, even if a replacement costs the broker more or less.
     rate_usd_gpu_hour: Rate,
     /// By which commitment the nodes are paid for, at what rate, and until when; from then on they
     /// cost the rate of the line.

@@ -1,9 +1,9 @@
 //! Whether this replica can do its work, part by part: what `GET /readyz` says.
 //!
-//! A part that fails takes the replica out of service, for another may be well. One that is
-//! degraded is said and no more: a lost Redis costs speed, a poller that hangs must affect the offers
-//! of its provider alone, and supply that nobody can read is as old on every other replica, while what
-//! runs must go on being proved, shown and released.
+//! A failed part takes the replica out of service, because another replica may be well. A degraded part is
+//! only reported. A lost Redis costs speed. A poller that hangs must affect the offers of its provider alone.
+//! Supply that cannot be read is as old on every other replica, and running reservations must still be
+//! proved, shown and released.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ use crate::platform::heartbeat::Life;
 
 /// How far the snapshot may be behind the database. It follows each second.
 const SNAPSHOT_LIMIT: TimeDelta = TimeDelta::seconds(30);
-/// How long the database may take to answer: whoever asks waits only so long.
+/// How long the database may take to answer; callers wait no longer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a write may wait for those before it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long what the database said is believed.
+/// How long the database's answer is cached.
 const BELIEVED: TimeDelta = TimeDelta::seconds(1);
 
 /// How a part stands.
@@ -183,7 +183,7 @@ async fn stored(broker: &Broker) -> Vec<Part> {
         Err(_) => Part::of(
             "database",
             Standing::Degraded,
-            "it answers, and a write waits for longer than 2 seconds; see what keeps it busy",
+            "it answers, but a write waits longer than 2 seconds; find the load that keeps it busy",
         ),
         Ok(Err(error)) => {
             let causes = crate::chain(&error);
@@ -226,7 +226,7 @@ fn background(lives: &[(String, Life)]) -> Part {
     }
     let words = |(task, life): &(String, Life)| match life {
         Life::Silent(by) => format!("`{task}` is silent, by {} s", by.as_secs()),
-        _ => format!("`{task}` fell and rests"),
+        _ => format!("`{task}` failed and waits for its restart"),
     };
     let (mut detail, mut status) = (Vec::new(), Standing::Degraded);
     for one in missing {
@@ -276,7 +276,7 @@ mod tests {
         assert!(
             worker
                 .detail
-                .is_some_and(|words| words.contains("`fulfil` fell"))
+                .is_some_and(|words| words.contains("`fulfil` failed"))
         );
         assert_eq!(background(&[]).status, Standing::Ok);
     }

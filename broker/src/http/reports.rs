@@ -30,15 +30,15 @@ pub(crate) enum Form {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AskCosts {
-    /// What to group by, parted by commas: `project`, `provider`, `gpu`, `workload`, `day`,
-    /// `reservation`, `tag:KEY`. One row for everything, when nothing is said.
+    /// The grouping, separated by commas: `project`, `provider`, `gpu`, `workload`, `day`, `reservation`,
+    /// `tag:KEY`. One row for everything by default.
     #[param(example = "project,provider,tag:team")]
     group_by: Option<String>,
     /// Only use that began at this time or later.
     from: Option<DateTime<Utc>>,
     /// Only use that began before this time.
     to: Option<DateTime<Utc>>,
-    /// The form; what `Accept` asks for, when nothing is said.
+    /// The form; by default as `Accept` asks.
     #[param(inline)]
     format: Option<Form>,
 }

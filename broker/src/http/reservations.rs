@@ -99,7 +99,7 @@ pub(crate) struct ReservationView {
     closed_at: Option<DateTime<Utc>>,
     /// What the tenant has asked for since, and is still to be done.
     wish: Option<WishWord>,
-    /// When the tenant said so: use after this is not charged.
+    /// When the tenant asked for the release: use after this is not charged.
     wish_at: Option<DateTime<Utc>>,
     /// The budget that was spent, so that it was ended; `null` when no budget ended it.
     stopped_by: Option<BudgetId>,

@@ -128,7 +128,7 @@ pub(crate) struct ChangeLimits {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhoseLimits {
-    /// Those of this project; of the tenant as a whole, when nothing is said.
+    /// Those of this project; of the tenant as a whole by default.
     #[param(inline)]
     project_id: Option<ProjectId>,
 }

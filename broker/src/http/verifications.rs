@@ -174,7 +174,7 @@ impl From<StepRefusal> for ApiError {
 /// Who is about to send a large message, as the head of the request says before it is read.
 struct Sender {
     key: AgentKey,
-    /// What the message comes to; none where the agent does not say.
+    /// The digest of the message; none where the agent sends none.
     digest: Option<Digest>,
     /// The message of the step that was refused before, when many came at once.
     refused: Option<RefusedMessage>,
@@ -283,8 +283,8 @@ async fn to_its_end<T: 'static>(
 
 /// The call of a node that passed alone and is now measured together with the others of its lease or gang.
 ///
-/// It says where it listens and what the round before showed, and is told what to do next: wait,
-/// measure a round, or that it is over.
+/// The node sends its listening address and the result of the last round. The answer says what to do next:
+/// wait, measure a round, or stop.
 #[utoipa::path(
     tag = "verifications",
     params(("id" = VerificationId, Path, description = "The verification")),

@@ -107,7 +107,7 @@ pub(crate) struct AddWebhookEndpoint {
     #[serde(default)]
     #[schema(max_items = 100)]
     event_types: Vec<EventType>,
-    /// Whether anything is to be sent yet; it is, when nothing is said.
+    /// Whether the broker sends to it yet; true by default.
     #[serde(default = "yes")]
     #[schema(default = true)]
     enabled: bool,
@@ -305,8 +305,8 @@ pub(crate) async fn delete_webhook_endpoint(
     .await
 }
 
-/// Makes a new secret and shows it, this once. The one before signs along for 24 hours: then each
-/// message bears two signatures, parted by a space.
+/// Makes a new secret and shows it, this once. The previous one signs along for 24 hours: then each message
+/// bears two signatures, separated by a space.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),

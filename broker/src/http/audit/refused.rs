@@ -1,11 +1,11 @@
 //! Credentials that were refused: all are counted, and the first of a caller in an hour stands in the
 //! audit log.
 //!
-//! Whoever tries many must not be able to fill the log, which is kept for good. A caller is an
-//! address (of IPv6 its network), with the key it showed where that is one of ours; and a replica
-//! writes at most [`MOST_AN_HOUR`] of these entries for keys of ours, and as many for all else, so
-//! that no noise of strangers hides who tries a key that was revoked. Of calls that were refused for
-//! want of a right, the first of a principal and operation in an hour is noted.
+//! A caller with many bad credentials must not be able to fill the log, which is kept for good. A caller is
+//! an address (of IPv6 its network), with the key it showed where that is one of ours. A replica writes at
+//! most [`MOST_AN_HOUR`] of these entries for keys of ours, and as many for all others, so that noise from
+//! strangers does not hide the use of a revoked key. Of calls refused for lack of a right, the first of a
+//! principal and operation in an hour is logged.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -35,8 +35,8 @@ const CHECK_EVERY: TimeDelta = TimeDelta::seconds(15);
 /// Events that are read at once.
 const BATCH: u64 = 100;
 
-/// What a stream begins with: the headers reach the client at once, and it waits two seconds before
-/// it connects again.
+/// The start of every stream: the headers reach the client at once, and it waits two seconds before it
+/// reconnects.
 const HELLO: &[u8] = b": events\nretry: 2000\n\n";
 
 /// Opens a stream.

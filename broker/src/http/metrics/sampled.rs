@@ -121,7 +121,7 @@ impl Stored {
         gauge!(WEBHOOKS_WAITING.name).set(self.webhooks.waiting as f64);
         gauge!(WEBHOOKS_DUE.name).set(self.webhooks.due as f64);
         gauge!(WEBHOOKS_OLDEST.name).set(self.age(self.webhooks.oldest_due_at));
-        // A state that none is in is said too, so that a series falls to 0 and does not end.
+        // A state without reservations is exported too, so that its series drops to 0 and does not end.
         let open = ReservationState::all().into_iter();
         for state in open.filter(|state| !state.is_closed()) {
             let state = state.as_str();

@@ -17,7 +17,7 @@ use crate::platform::app::Broker;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct History {
-    /// What its provider had said by this time.
+    /// The provider's statement as of this time.
     as_of: Option<DateTime<Utc>>,
     /// What the broker knew at this time.
     known_at: Option<DateTime<Utc>>,
@@ -58,7 +58,7 @@ impl From<store::offers::OfferChange> for ChangeKind {
 pub(crate) struct OfferChange {
     /// What happened.
     change: ChangeKind,
-    /// When its provider said so.
+    /// When its provider stated it.
     observed_at: DateTime<Utc>,
     /// When the broker knew.
     known_at: DateTime<Utc>,

@@ -57,7 +57,7 @@ pub(crate) struct ListOffers {
     #[serde(default)]
     #[param(default = false)]
     include_unavailable: bool,
-    /// The order; by price, when nothing is said.
+    /// The order; by price by default.
     #[serde(default)]
     #[param(inline)]
     sort: Sort,

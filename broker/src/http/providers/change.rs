@@ -43,7 +43,7 @@ pub(crate) struct AddProvider {
     /// The credential of our account there. It is kept sealed and never shown again.
     #[schema(value_type = String, min_length = 1, max_length = 4_096, write_only)]
     credential: GivenCredential,
-    /// Whether its catalogue is to be read and sold yet; it is, when nothing is said.
+    /// Whether the broker reads and sells its catalogue yet; true by default.
     #[serde(default = "yes")]
     #[schema(default = true)]
     enabled: bool,

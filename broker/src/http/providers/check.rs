@@ -17,7 +17,7 @@ use crate::platform::app::Broker;
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckProvider {
-    /// A credential to try before it is entered; the one that is in use, when nothing is said.
+    /// A credential to try before it is entered; the one in use by default.
     #[serde(default)]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 4_096, write_only)]
     credential: Option<GivenCredential>,

@@ -1,4 +1,4 @@
-//! What a collector is told of a request.
+//! The span of a request, as a collector receives it.
 
 use std::net::SocketAddr;
 
@@ -78,13 +78,13 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
         };
         span(&request, &known).in_scope(|| {
             let credential = secrecy::SecretString::from(CANARY);
-            info!(?credential, "said on the way");
+            info!(?credential, "logged on the way");
             let of_a_library = trace_span!(target: "hyper", "of_a_library");
             of_a_library.in_scope(|| debug_span!("provider_call").in_scope(spans::traceparent))
         })
     });
     assert_eq!(spans::traceparent(), None, "outside of any span");
-    let told = told.expect("a provider is told");
+    let told = told.expect("a trace header");
     let parts: Vec<_> = told.split('-').collect();
     assert_eq!(
         (parts[0], parts[1], parts[3]),
@@ -104,7 +104,7 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
         (raw(parts[2]), "the span of the call"),
         (b"provider_call".to_vec(), "its name"),
         (b"POST".to_vec(), "the name of the request's span"),
-        (b"said on the way".to_vec(), "what was logged on it"),
+        (b"logged on the way".to_vec(), "what was logged on it"),
         (b"gpu-broker".to_vec(), "who sends it"),
     ] {
         assert!(find(&sent, &wanted).is_some(), "{what} is not in the batch");

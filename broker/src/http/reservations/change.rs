@@ -23,7 +23,7 @@ fn render(row: &Reservation) -> store::idempotency::Answer {
     answer(StatusCode::OK, &ReservationView::from(row))
 }
 
-/// Lets pass whoever may change a reservation: who placed it, and administrators.
+/// Admits the callers who may change a reservation: its maker, and administrators.
 ///
 /// Errors: `not_found`, also for another tenant's; `not_yours`.
 pub(super) async fn may_change(

@@ -36,15 +36,15 @@ pub(crate) struct PlaceReservation {
     #[serde(default)]
     #[schema(default = false)]
     auto_confirm: bool,
-    /// What to call it; the kind of the demand, when nothing is said.
+    /// Its name; the kind of the demand by default.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
-    /// In which project; when nothing is said, the tenant's first, or the one that the key is bound
-    /// to. A key that is bound to several has to say.
+    /// Its project; by default the tenant's first, or the one that the key is bound to. A key that is bound
+    /// to several must name one.
     #[serde(default)]
     project_id: Option<ProjectId>,
-    /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
+    /// The SSH keys for its machines; all of the tenant's by default.
     #[serde(default)]
     #[schema(max_items = 100)]
     ssh_key_ids: Option<Vec<SshKeyId>>,

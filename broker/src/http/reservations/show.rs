@@ -43,17 +43,17 @@ pub(crate) struct LeaseView {
     handed_off_at: Option<DateTime<Utc>>,
     /// Up to when its use is charged.
     metered_to: Option<DateTime<Utc>>,
-    /// When the provider said that it is no more.
+    /// When the provider reported that it is gone.
     gone_at: Option<DateTime<Utc>>,
     /// Since when its provider does not show it, though nothing proves that it is gone: it is charged by
     /// what is seen of it, and not replaced.
     missing_since: Option<DateTime<Utc>>,
-    /// The event by which it fell.
+    /// The event by which it failed or ended.
     #[schema(value_type = Option<String>)]
     fall_reason: Option<LeaseEvent>,
-    /// How it fell, in our words.
+    /// How it failed or ended, in our words.
     fall_note: Option<String>,
-    /// The fallen lease that it stands in for.
+    /// The failed lease that it replaces.
     replaces: Option<LeaseId>,
     /// The lease that stands in for it.
     replaced_by: Option<LeaseId>,
@@ -129,7 +129,7 @@ pub(crate) struct ReservationDetail {
     /// The reservation.
     #[serde(flatten)]
     reservation: ReservationView,
-    /// Its leases in the order of their making, fallen ones too.
+    /// Its leases in the order of their making, failed ones too.
     leases: Vec<LeaseView>,
     /// What happened when, the earliest first.
     history: Vec<HistoryEntry>,

@@ -28,7 +28,7 @@ pub(super) enum KeyRefusal {
     )]
     Kind,
     /// What stands behind the kind is not such a key.
-    #[error("what follows `{0}` is no such key; copy the whole line of the `.pub` file")]
+    #[error("the text after `{0}` is not such a key; copy the whole line of the `.pub` file")]
     Damaged(&'static str),
     /// It is an RSA key that is too short or absurdly long.
     #[error(

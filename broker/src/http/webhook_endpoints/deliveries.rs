@@ -132,7 +132,7 @@ pub(crate) async fn list_webhook_deliveries(
     Ok(web::Json(page.map(|row| DeliveryView::from(&row))))
 }
 
-/// Sends an event of the type `webhook.test` to the endpoint, whatever types it wants.
+/// Sends an event of the type `webhook.test` to the endpoint, regardless of the types it asks for.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),
