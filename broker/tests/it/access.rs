@@ -65,7 +65,7 @@ pub(crate) async fn probe(service: &Service) -> (usize, usize) {
     (round.reached, round.failed)
 }
 
-/// A key pair of the tenant in a folder; none, said aloud, where there is no OpenSSH client.
+/// A key pair of the tenant in a folder; none, with a printed notice, where there is no OpenSSH client.
 async fn key_pair() -> Option<TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut keygen = Command::new("ssh-keygen");

@@ -1,5 +1,5 @@
-//! A backup taken while tenants buy, restored elsewhere: the books balance, one sweep leaves nothing
-//! running that the restored database does not know, and the service starts on it.
+//! A backup taken while tenants buy, restored elsewhere: the ledger balances, one reconciliation ends
+//! everything that the restored database does not know, and the service starts on it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -153,8 +153,8 @@ async fn back_up_under_load(service: &Service, key: &Key, back_up: impl FnOnce()
     );
 }
 
-/// Starts the service on the restored database, waits until it is ready, and looks at what it says,
-/// at the books and at what runs, while it runs.
+/// Starts the service on the restored database, waits until it is ready, and checks its answers, the ledger
+/// and the running machines while it runs.
 async fn serves(environment: &Environment, folder: &Path, key: &Key) {
     let environment = environment
         .iter()
@@ -286,7 +286,7 @@ async fn an_embedded_database_is_backed_up_under_load_and_restored_without_a_lea
         let told = said(&taken);
         let key = told["sealing_key"].as_str().expect("where the key is");
         assert!(Path::new(key).is_file(), "{key}");
-        // A copy is never written over.
+        // A backup never overwrites a file.
         let again = broker(Path::new(of), &Vec::new(), &args);
         assert_eq!(again.status.code(), Some(2), "{again:?}");
     };

@@ -227,8 +227,8 @@ fn account(mark: &str) -> Value {
     json!({ "name": mark, "provider": "lambda", "prices": [price] })
 }
 
-/// Has a member buy a small machine and waits until it is handed off; gives the ids of the
-/// reservation and of what its node was found to be.
+/// Makes a member buy a small machine and waits until it is handed off; returns the ids of the reservation
+/// and of the node's attestation.
 async fn handed_off(service: &Service, key: &Key, mark: &str) -> (String, String) {
     let caller = service.with(key);
     let mut demand = fleet(1);

@@ -50,8 +50,8 @@ const BUYERS_AT_ONE: usize = 3;
 /// In at least so many states of a reservation something is killed, if enough is killed.
 const MOMENTS: usize = 3;
 const ENOUGH_KILLS: usize = 30;
-/// The world lives so much faster than the test: fast enough that a dead worker's claim runs out
-/// soon, and slow enough that a living one's does not while it waits for an answer.
+/// The simulated world runs so much faster than the test: fast enough that a dead worker's claim expires
+/// soon, and slow enough that a living worker's claim does not while it waits for an answer.
 const TURN: TimeDelta = TimeDelta::seconds(5);
 const TURN_EVERY: Duration = Duration::from_millis(100);
 /// How many messages the receiver refuses at first.

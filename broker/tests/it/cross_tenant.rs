@@ -34,7 +34,7 @@ struct Scene {
     routes: Vec<String>,
 }
 
-/// Whoever may not see what the victim has: keys of every role, tokens, what is expired or made up.
+/// Callers who may not see the victim's things: keys of every role, tokens, expired and made-up credentials.
 #[derive(Debug, Clone)]
 struct Stranger {
     role: Option<Role>,
@@ -178,7 +178,7 @@ impl Scene {
             // A list of the victim's. An administrator runs the service and may see it.
             0 if role != Some(Role::Admin) => {
                 let list = LISTS.choose(random).expect("some");
-                // The SSH keys are of the tenant as a whole, for whoever reserves in it.
+                // The SSH keys belong to the tenant as a whole, for every member who reserves in it.
                 let list = match (neighbour, *list) {
                     (true, "/v1/ssh-keys") => "/v1/events",
                     (_, list) => list,
@@ -310,7 +310,7 @@ impl Scene {
         );
         let asked = format!("{}{}", call.path, call.body.clone().unwrap_or_default());
         for id in self.victim.ids() {
-            // What the caller named itself may be said back.
+            // An answer may repeat names that the caller sent itself.
             assert!(
                 asked.contains(id) || !text.contains(id),
                 "{call:?} shows {id}: {text}"

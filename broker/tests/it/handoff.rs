@@ -173,7 +173,7 @@ async fn what_was_promised_of_storage_is_asked_of_a_node() {
     service.stop().await;
 }
 
-/// Its tenant's keys are on a machine before the hand-off: where it is reached is not said until then.
+/// Its tenant's keys are on a machine before the hand-off, so its address is not shown until then.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_document_of_a_node_is_told_with_the_hand_off_and_not_before() {
     let service = Service::start_with_nodes().await;

@@ -353,7 +353,7 @@ fn the_dashboard_shows_every_metric_and_names_no_other() {
     let all: BTreeSet<_> = METRICS
         .iter()
         .map(|metric| metric.name.to_owned())
-        // Only held against the age, in an alert.
+        // Only compared with the age, in an alert.
         .filter(|name| name != limit)
         .collect();
     assert_eq!(shown, all);

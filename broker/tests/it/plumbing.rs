@@ -80,7 +80,7 @@ async fn a_replica_whose_snapshot_stays_behind_is_not_ready() {
     let service = Service::start().await;
     let (broker, clock) = (service.world.broker(), service.world.clock());
     clock.advance(TimeDelta::seconds(5));
-    // Read and applied, as another replica would: our snapshot is not told.
+    // Read and applied, as by another replica: our snapshot is not notified.
     let link = &broker.providers()[0];
     read_provider(broker, link).await.expect("a reading");
     service.anyone().get("/readyz").await.expect(200);
@@ -131,7 +131,7 @@ async fn a_replica_that_lost_its_redis_is_ready_and_says_so() {
     let stands = async |status: &str| {
         let what = format!("hot state that is {status}");
         eventually(&what, async || {
-            // Whoever uses it notices what became of it.
+            // The users of the coordination state notice its loss.
             let hot = service.world.broker().hot();
             hot.cache("look", b"up", Duration::from_secs(60)).await;
             let ready = service.anyone().get("/readyz").await.expect(200);

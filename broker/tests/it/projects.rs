@@ -165,7 +165,7 @@ async fn plans_and_quotes_belong_to_the_projects_of_who_made_them() {
     let take = json!({ "quote_id": quoted });
     let taken = scene.post(speech, "/v1/reservations", take).await;
     taken.refused(404, "not_found");
-    // Whoever works in all projects sees what was made in one.
+    // A caller who works in all projects sees the things made in one.
     scene.get(&scene.whole, &path).await.expect(200);
     scene.service.stop().await;
 }

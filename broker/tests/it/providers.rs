@@ -1,5 +1,4 @@
-//! Providers as rows: entered, changed, disabled, checked and put into quarantine while the service
-//! runs.
+//! Providers as rows: entered, changed, disabled, checked and suspended while the service runs.
 
 mod credentials;
 mod production;

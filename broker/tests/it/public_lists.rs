@@ -391,7 +391,7 @@ fn names_without_a_memory_column_of_a_public_table_are_read() {
     ];
     let found = read(&[list("list.csv", TWO_PRICES, &rows)]);
     assert_eq!((found.offers.len(), found.skipped.len()), (8, 0));
-    // catalogs/v1/gcp.csv of SkyPilot lacks a column: the file is told as a whole.
+    // catalogs/v1/gcp.csv of SkyPilot lacks a column: the list is reported as a whole.
     let header = "InstanceType,AcceleratorName,AcceleratorCount,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone";
     let row = "a2-highgpu-1g,A100,1,85,A100,3.67,1.1,us-central1,us-central1-a";
     let found = read(&[list("gcp.csv", header, &[row])]);
@@ -429,7 +429,7 @@ async fn an_absent_flag_is_no_no_and_the_reason_that_counts_is_given() {
     let secure = "NVIDIA H100 NVL (secure)".to_owned();
     let community = format!("{sku}: 1 x H100-NVL, on_demand 2.59");
     let no_place = vec![(secure, SkipReason::NoPlace)];
-    // Nothing is said of either cloud, and each has a price; no data centre lists it.
+    // The answer has no flag for either cloud, and each has a price; no data centre lists it.
     let read = answered("runpod", json!({"data": {"gpuTypes": [kind(json!({}))]}})).await;
     assert_eq!(read.0, [community]);
     assert_eq!(read.1[..1], no_place[..]);

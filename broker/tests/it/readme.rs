@@ -1,5 +1,5 @@
-//! The README does what it says: what it marks is run, line by line as it stands there, and the
-//! rest, as well as what the other pages type, is held against the commands that there are.
+//! The README is true: its marked commands are run, line by line as written. The rest, and the commands on
+//! other pages, are compared with the commands that exist.
 
 use std::env;
 use std::fs::Permissions;
@@ -169,7 +169,7 @@ fn missing() -> Option<&'static str> {
     {
         return Some(name);
     }
-    // The README names the port that the service takes when nothing is said.
+    // The README names the default port of the service.
     let port = TcpListener::bind("127.0.0.1:8080");
     port.is_err().then_some("port 8080 of this machine")
 }

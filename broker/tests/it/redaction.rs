@@ -46,7 +46,7 @@ impl Canaries {
         rest
     }
 
-    /// What was said of the secrets here, with its surroundings.
+    /// Each occurrence of a secret here, with its surroundings.
     fn seen_in(&self, text: &str) -> Vec<String> {
         let mut seen = Vec::new();
         for (what, secret) in &self.0 {

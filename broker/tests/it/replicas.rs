@@ -45,7 +45,7 @@ fn tapped(line: &Arc<Line>) -> Box<Wrap> {
 }
 
 impl Replicas {
-    /// `None`, said aloud, where there is no PostgreSQL.
+    /// `None`, with a printed notice, where there is no PostgreSQL.
     async fn start(redis: SecretString) -> Option<Self> {
         let database = TestDatabase::postgres().await?;
         install_tls();
@@ -122,7 +122,7 @@ impl Replicas {
         self.lines.iter().map(of).sum()
     }
 
-    /// Waits until both stand at the supply that the database holds.
+    /// Waits until both have the supply that the database holds.
     async fn abreast(&self) {
         eventually("the same supply", async || {
             let latest = self.database.store.catalog().latest_generation().await;
@@ -336,7 +336,7 @@ async fn replicas_go_on_without_redis_and_find_each_other_again() {
 
     redis.start();
     eventually("the lease", async || {
-        // Renewed or taken anew by whoever had it; the other asks in vain.
+        // Renewed or taken again by its holder; the other asks in vain.
         let (hot, name) = (replicas.one.hot(), replicas.one.replica());
         let long = Duration::from_secs(15);
         hot.renew("poll:lambda", name, long).await || hot.acquire("poll:lambda", name, long).await

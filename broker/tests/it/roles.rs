@@ -218,7 +218,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("POST /v1/api-keys", "+x++xx", "+.....", "++"),
     // The key is another principal's: only an administrator takes its place.
     ("POST /v1/api-keys/{id}/rotate", "+xxxxx", ".x..xx", "x."),
-    // Whoever made it.
+    // Open to its maker.
     ("DELETE /v1/api-keys/{id}", "+x+xxx", ".x..xx", "+."),
     ("GET /v1/members", "+x++xx", "+.....", "xx"),
     ("GET /v1/projects", "+x++xx", "+.....", "++"),
@@ -272,7 +272,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The things that a caller is to be refused or let at. What a call removes is made anew.
+    /// The things that a caller may or may not use. A call that removes one is followed by making it again.
     async fn things(&self, of: &Belongings, route: &str, within: Option<&str>) -> Belongings {
         let mut things = of.clone();
         let (service, maker) = (&self.service, self.service.with(&self.maker));

@@ -267,7 +267,7 @@ impl Service {
         self.bearer(&key.secret)
     }
 
-    /// Calls with whatever credential.
+    /// Calls with any credential.
     pub(crate) fn bearer(&self, credential: &str) -> Caller<'_> {
         Caller {
             bearer: Some(credential.to_owned()),

@@ -50,7 +50,7 @@ async fn a_hold_whose_connection_is_cut_at_any_statement_is_placed_once() {
     ] {
         let mut key = None;
         for trips in 0.. {
-            // Whoever cancels more holds within an hour has only short ones.
+            // A tenant that cancels more holds within an hour gets only short ones.
             if trips % 5 == 0 {
                 tenants += 1;
                 let tenant = format!("tenant {tenants}");

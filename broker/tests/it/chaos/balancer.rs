@@ -1,5 +1,5 @@
-//! The load balancer before the replicas. It knows only requests: each goes to the next replica that
-//! serves, whoever took the one before.
+//! The load balancer before the replicas. It knows only requests: each goes to the next replica that serves,
+//! regardless of the replica that took the one before.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -33,8 +33,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// The replicas that serve, from the one whose turn it is. Steps of nodes have turns of their own:
-    /// among all requests it would be chance which replica a conversation goes on with.
+    /// The replicas that serve, starting with the next one. The steps of nodes rotate separately: rotated
+    /// among all requests, the replica for a conversation's next step would be random.
     fn in_turn(&mut self, path: &str) -> Vec<SocketAddr> {
         let address = |one: &Address| *one.lock().expect("sound");
         let mut up: Vec<_> = self.behind.iter().filter_map(address).collect();

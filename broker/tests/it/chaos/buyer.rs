@@ -130,7 +130,7 @@ impl Api {
         assert!(answer.status < 300, "{path}: {answer:?}");
     }
 
-    /// Waits until the reservation is in the tenant's hands or over; says whether the tenant has it.
+    /// Waits until the reservation is in the tenant's hands or over; returns whether the tenant has it.
     async fn until_settled(&self, id: ReservationId) -> bool {
         let began = Instant::now();
         loop {
@@ -162,7 +162,7 @@ impl Answer {
     }
 }
 
-/// Buys one thing after the other until told to stop, and settles what it began; gives all that was
+/// Buys one thing after the other until stopped, and settles what it began; returns everything that was
 /// acknowledged.
 pub(super) async fn buy(
     api: Api,
@@ -207,8 +207,8 @@ pub(super) async fn keep(api: &Api, name: &str, demand: Value) -> ReservationId 
 }
 
 /// Places a hold, and confirms it in the same call unless it is to be cancelled: a hold on lambda, which
-/// states no counts, may lapse before a replica serves again. Under a new key for each try that was
-/// refused; `None` when told to stop before.
+/// states no counts, may lapse before a replica serves again. Each refused try is followed by one under a new
+/// key; `None` when stopped before.
 async fn place(
     api: &Api,
     name: &str,

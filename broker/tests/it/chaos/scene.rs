@@ -52,8 +52,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Two replicas on the PostgreSQL that other tests use too; `None`, said aloud, where that or Redis is
-    /// missing.
+    /// Two replicas on the PostgreSQL that other tests use too; `None`, with a printed notice, where that or
+    /// Redis is missing.
     pub(super) async fn on_postgres(folder: PathBuf) -> Option<Self> {
         let redis = RedisServer::private()?;
         let database = TestDatabase::postgres().await?;
@@ -167,8 +167,8 @@ impl Scene {
         }
     }
 
-    /// Takes up the connections to a database anew that was killed: those that this process had are dead,
-    /// and each says so once.
+    /// Reconnects to a database that was killed: the connections of this process are dead, and each reports
+    /// so once.
     pub(super) async fn connect_again(&self) {
         let asked = || fixture::execute_raw(&self.store, "SELECT 1");
         join_all((0..CONNECTIONS).map(|_| asked())).await;
@@ -190,7 +190,7 @@ impl Scene {
         open.iter().map(|one| one.state.as_str()).collect()
     }
 
-    /// Has a provider end a machine that somebody uses, and waits until another stands in its place.
+    /// Makes a provider end a machine in use, and waits until another replaces it.
     pub(super) async fn lose_a_machine(&self, order: &Acknowledged) {
         let leases = async || {
             let all = self.store.leases().across_tenants();
@@ -347,7 +347,8 @@ impl Scene {
         }
     }
 
-    /// At most one machine was ever made for an order, and one sweep later none runs unknown.
+    /// At most one machine was ever made for an order, and after one more reconciliation no unknown machine
+    /// runs.
     pub(super) async fn assert_sound(&self) {
         let world = &self.service.world;
         for provider in Provider::ALL {

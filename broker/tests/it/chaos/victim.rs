@@ -114,7 +114,7 @@ impl Scene {
                 redis.start();
             }
             Victim::Postgres => {
-                // One that starts without its database says so and ends: whoever runs it starts it again.
+                // A replica that starts without its database logs that and exits: its supervisor restarts it.
                 eventually("replicas that serve", async || {
                     self.replicas.iter().all(Replica::serves)
                 })

@@ -319,7 +319,7 @@ fn a_database_whose_sealing_key_is_missing_gets_no_other_and_a_key_that_seals_no
         assert!(why.contains("secret.key is missing"), "{args:?}: {why}");
         assert!(!key.exists(), "{args:?}");
     }
-    // With a key that is not the one, nothing is sealed anew.
+    // With the wrong key, nothing is sealed again.
     place.write("db/secret.key", &"7".repeat(64));
     let refused = run(reseal);
     assert!(

@@ -68,7 +68,7 @@ impl Shell {
         self.home.path().join(".config/gpu-broker/profiles.toml")
     }
 
-    /// Starts a command given as one line; words are parted by white space.
+    /// Starts a command given as one line; words are separated by white space.
     fn start(&self, line: &str) -> Child {
         Command::new(env!("CARGO_BIN_EXE_broker"))
             .args(line.split_whitespace())

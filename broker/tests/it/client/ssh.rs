@@ -11,7 +11,8 @@ use crate::access::{fleet, reserve};
 use crate::eventually::in_time;
 use crate::service::Service;
 
-/// Makes a key pair; `false`, said aloud, where there is no OpenSSH client, unless one is required.
+/// Makes a key pair; `false`, with a printed notice, where there is no OpenSSH client, unless one is
+/// required.
 async fn make_key_pair(file: &Path) -> bool {
     let mut keygen = Command::new("ssh-keygen");
     keygen

@@ -212,7 +212,7 @@ async fn access_is_shown_in_each_form(shell: &Shell, id: &str) {
         let told = shell.told(&format!("access {id} --{flag}")).await;
         let written = access.pointer(file).and_then(Value::as_str);
         let written = written.expect("a file").to_owned();
-        // Which key is installed is known to whoever added it.
+        // The installed key is known to its owner.
         let key = shell.home.path().join("laptop.pub");
         let key = format!(
             "    IdentityFile \"{}\"\n    IdentitiesOnly yes\n",

@@ -1,5 +1,5 @@
-//! What may be sold: never more than there is (1), nothing without a price and nothing delisted on
-//! an empty list (9), whatever one provider does to itself (11).
+//! The supply that may be sold: never more than there is (1), nothing without a price and nothing delisted on
+//! an empty list (9), regardless of any one provider's faults (11).
 
 use broker::flow::reserve::{self, Particulars, ReserveError};
 use broker::flow::{fulfil, ingest, plan};

@@ -37,7 +37,7 @@ async fn lease(scene: &Scene, id: ReservationId) -> Lease {
     scene.leases(id).await.remove(0)
 }
 
-/// What was told of missing leases so far, the oldest first.
+/// The notices about missing leases so far, the oldest first.
 async fn told(scene: &Scene) -> Vec<EventType> {
     let events = scene.store().events().of(scene.tenant);
     let all = events.list(&EventFilter::default(), 10_000).await;

@@ -141,7 +141,7 @@ impl Rental {
     }
 }
 
-/// What a conversation came to.
+/// The outcome of a conversation.
 async fn outcome(talk: Talk) -> AgentOutcome {
     let outcome = in_time("the end of the conversation", talk).await;
     outcome.expect("no panic").expect("a conversation")

@@ -1,4 +1,5 @@
-//! A budget is spent: it is told, announced, and what runs is ended as its tenant would end it.
+//! A budget is spent: the broker reports it, announces the end, and ends running reservations as their tenant
+//! would.
 
 use broker::tenant::spending::{self, Watched};
 use market::event::EventType;

@@ -69,7 +69,7 @@ async fn every_limb_of_a_ceiling_binds_and_what_lies_under_all_is_taken_at_the_q
         break_all(&scene, Provider::Voltagepark, 100);
         let dear_gpus = json!({ "usd_per_gpu_hour": "3", "usd_per_hour": "23.91" });
         ends_without_capacity(&scene, nodes(1, dear_gpus), "19.92").await;
-        // What failed everywhere rests a while.
+        // Offers that failed everywhere are in cool-down for a while.
         scene.turn(4_000).await;
         let under_both = json!({ "usd_per_gpu_hour": "2.99", "usd_per_hour": "23.92" });
         let id = scene.reserve_until_active(nodes(1, under_both)).await;

@@ -253,7 +253,7 @@ async fn the_end_of_the_window_releases_by_itself_and_is_charged_to_exactly_then
         let left = (end - scene.broker().now()).num_seconds();
         scene.turn(left - 1).await;
         assert_eq!(scene.state(id).await, S::Active);
-        // We come to it late.
+        // The round handles it late.
         scene.turn(500).await;
         scene.until(id, S::Closed(CloseReason::WindowEnded)).await;
         assert_eq!(scene.charged(id).await.0, 8 * (end - from).num_seconds());

@@ -1,4 +1,4 @@
-//! An offer that fails again and again rests: plans say so, and what was quoted of it is not held.
+//! An offer that fails again and again goes into cool-down: plans report that, and its quotes cannot be held.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use store::leases::Lease;
 
 use super::scene::{Scene, fleet};
 
-/// Longer than an offer rests here after it failed.
+/// Longer than the cool-down of an offer here.
 const COOL_DOWN_SECONDS: i64 = 8_000;
 
 async fn plan(scene: &Scene) -> Arc<PlanRecord> {

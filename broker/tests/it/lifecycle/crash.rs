@@ -1,5 +1,5 @@
-//! The broker is killed at every step of a reservation's life, started again and swept once. What
-//! must come out is always the same: one machine per order, none leaked, the books balanced.
+//! The broker is killed at every step of a reservation's life, restarted, and reconciled once. The result
+//! must always be the same: one machine per order, none leaked, a ledger that balances.
 //!
 //! To be killed is to have one's future dropped: nothing after that point happens, and a
 //! transaction that was open is rolled back.
@@ -24,7 +24,7 @@ use super::tap::{Fate, Op};
 
 /// Longer than a claim lasts, so that what a dead worker had is free again.
 const CLAIM_RUNS_OUT_SECONDS: i64 = fulfil::CLAIM_SECONDS as i64 + 1;
-/// Between two scenarios: longer than an offer rests after it failed.
+/// Between two scenarios: longer than the cool-down of an offer.
 const COOL_DOWN_SECONDS: i64 = 2_000;
 
 /// Where lives are killed: in part by default, everywhere with CRASH_POINTS=all, as `cargo xtask check --full`
@@ -91,7 +91,7 @@ impl Killer for AtSave {
     }
 }
 
-/// Kills the worker when it has come to its await points so many times.
+/// Kills the worker when it has reached its await points so many times.
 struct AtAwait {
     left: AtomicUsize,
     seen: AtomicUsize,
@@ -173,8 +173,8 @@ fn small(nodes: u32) -> Life {
     }
 }
 
-/// One step of the life: works under the killer. After a kill the broker is started again when the
-/// dead worker's claim has run out, sweeps once and works on; says whether that happened.
+/// One step of the life: works under the killer. After a kill the broker restarts when the dead worker's
+/// claim has run out, reconciles once and works on; returns whether that happened.
 async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
     let killed = killer.work(scene).await.is_none();
     if killed {
@@ -183,7 +183,7 @@ async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
         scene.restart().await;
         scene.pass_seconds(CLAIM_RUNS_OUT_SECONDS);
         scene.read_providers().await;
-        // Whatever is found by a row is not stray, also before a worker has come to it.
+        // A machine that a row names is not stray, even before a worker has handled it.
         let swept = reconcile::sweep(scene.broker())
             .await
             .expect("the database answers");
@@ -250,13 +250,13 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     let more = scene.payable(life.provider).await - scene.billed_by(life.provider) - owed;
     let most = if killed { most } else { Decimal::ZERO };
     assert!(more >= Decimal::ZERO && more <= most, "{more} of {most}");
-    // An offer that failed rests for a while.
+    // An offer that failed is in cool-down for a while.
     scene.pass_seconds(COOL_DOWN_SECONDS);
     scene.read_providers().await;
     killed
 }
 
-/// Kills the worker at calls to the provider in turn; says how many calls there are to be killed at.
+/// Kills the worker at each call to the provider in turn; returns how many such calls there are.
 async fn kill_at_calls(scene: &mut Scene, life: &Life, parts: &Thoroughness) -> usize {
     let mut points = 0;
     for fate in [Fate::HangBefore, Fate::HangAfter] {
@@ -307,7 +307,7 @@ async fn a_worker_killed_before_or_after_any_call_for_a_fleet_of_two_leaves_one_
     survives_a_kill_at_any_call(small(2)).await;
 }
 
-/// Kills the worker before saves in turn; says how many there are to be killed before.
+/// Kills the worker before each save in turn; returns how many saves there are.
 async fn kill_before_saves(scene: &mut Scene, life: &Life, parts: &Thoroughness) -> usize {
     let mut saves = parts.first;
     loop {

@@ -92,7 +92,7 @@ impl Crowded {
                     is_settled = false;
                 }
             }
-            // It says nothing, and is refused as the next one would be.
+            // The connection sends nothing, and is refused as the next one would be.
             let (status, _) = self.say(step, (whose.0, "no message"), None).await;
             if status == 503 && is_settled && taken.iter().all(Taken::stands) {
                 let (refused, said) = self.say(step, whose, Some(digest.to_owned())).await;
@@ -156,7 +156,7 @@ impl Taken {
     }
 }
 
-/// A status and what was said.
+/// The status and the body of an answer.
 type Heard = (u16, String);
 
 impl Transport for Crowded {

@@ -15,7 +15,7 @@ use super::gang::documents;
 use super::scene::{Scene, fleet, training};
 use crate::service::{Service, orderable_demand};
 
-/// Longer than an offer that failed rests.
+/// Longer than the cool-down of an offer that failed.
 const COOL_DOWN_SECONDS: i64 = 8_000;
 
 /// How deeply the node of this demand proves itself, and how long it has for that.
@@ -49,7 +49,8 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
             assert_eq!(proved_at(&scene, wanted).await, (proved, has), "{wanted:?}");
         }
 
-        // Whoever runs the service demands more of all, and more still of whoever says nothing.
+        // The operator of the service sets a least level for all, and a higher default for demands that name
+        // none.
         let stricter = |config: &mut broker::platform::config::Config| {
             config.verifier.level = Level::Deep;
             config.verifier.least_level = Level::Standard;
@@ -73,7 +74,7 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
         );
         assert!(faults[0].detail.contains(words), "{faults:?}");
 
-        // A seller of whom nobody knows anything yet has to prove more, whatever a demand says.
+        // An unknown seller has to prove more, even if a demand asks for less.
         let wary = |config: &mut broker::platform::config::Config| {
             config.verifier.unproven_level = Some(Level::Deep);
         };

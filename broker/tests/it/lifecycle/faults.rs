@@ -11,7 +11,7 @@ use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::{Scene, anything_at, training};
 
-/// Longer than an offer rests after it failed.
+/// Longer than the cool-down of an offer.
 const COOL_DOWN_SECONDS: i64 = 2_000;
 
 /// Uses what is active for an hour, releases it, and checks that the tenant was charged for that
@@ -26,8 +26,8 @@ async fn use_for_an_hour(scene: &Scene, id: ReservationId) {
     assert_eq!(scene.charged(id).await.0, gpus * used);
 }
 
-/// The first lease fell by this event and another one, ordered when nothing ran any more, took its
-/// place; the tenant pays for that one alone.
+/// The first lease failed by this event. Another one, ordered when nothing ran any more, replaced it; the
+/// tenant pays for that one alone.
 async fn assert_replaced(scene: &Scene, id: ReservationId, event: LeaseEvent) {
     let leases = scene.leases(id).await;
     assert_eq!(leases.len(), 2, "{leases:?}");

@@ -337,7 +337,7 @@ async fn a_returned_machine_stays_so_until_two_lists_lack_it_and_costs_until_its
         let swept = sweep_with(scene.broker(), orders).await.expect("an answer");
         assert_eq!((swept.ended, &*swept.found_returned), (1, &[id][..]));
         assert_eq!(known().await, 0);
-        // What it cost since it was given up is on the bill and in the books.
+        // Its cost since it was given up is on the bill and in the ledger.
         scene.assert_settled().await;
         let books = store.ledger().books().await.expect("the books");
         assert_eq!(broker::tenant::books::differences(&books), Ok(Vec::new()));

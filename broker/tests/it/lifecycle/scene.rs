@@ -227,8 +227,8 @@ impl Scene {
         self.work().await;
     }
 
-    /// Starts the broker anew over the same database, as after a crash. What it held in memory is
-    /// gone. The service that nodes talk to is another replica, which lives on.
+    /// Restarts the broker over the same database, as after a crash. Its memory is gone. The service that
+    /// nodes talk to is another replica, which lives on.
     pub(crate) async fn restart(&mut self) {
         self.restart_as(|_| {}, |_| true).await;
     }
@@ -350,7 +350,7 @@ impl Scene {
         );
     }
 
-    /// Releases what is in use and waits until it is closed.
+    /// Releases the machines in use and waits until the reservation is closed.
     pub(crate) async fn release_and_close(&self, id: ReservationId) {
         self.release(id).await;
         self.work().await;
@@ -358,8 +358,8 @@ impl Scene {
             .await;
     }
 
-    /// What must hold at any moment: at most one machine was ever made for an order, every machine
-    /// of ours has a row, and the books balance.
+    /// Invariants that hold at any moment: at most one machine was ever made for an order, every machine of
+    /// ours has a row, and the ledger balances.
     pub(crate) async fn assert_sound(&self) {
         let leases = self.store.leases().across_tenants();
         let mut made: BTreeMap<String, usize> = BTreeMap::new();

@@ -21,7 +21,7 @@ use super::gang::{access, documents};
 use super::scene::{Scene, fleet};
 use crate::eventually::{beside, in_time};
 
-/// A line that falls silent after a step.
+/// A connection that goes silent after a step.
 struct Cut {
     line: HttpBroker,
     after: Step,
@@ -41,7 +41,7 @@ impl Transport for Cut {
     }
 }
 
-/// A lease of one GPU, with one node that shows so many of this kind and memory, and says nothing after this
+/// A lease of one GPU, with one node that shows so many of this kind and memory, and sends nothing after this
 /// step.
 async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32, u32)) -> Lease {
     scene.break_next(Provider::Lambda, FaultKind::NeverCallsHome);
@@ -154,7 +154,7 @@ async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
     .await;
 }
 
-/// Else whoever lists one GPU could speak of all that his competitors have.
+/// Otherwise a seller who lists one GPU could pose as all the machines of his competitors.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_node_that_shows_more_gpus_than_were_leased_no_more_are_known() {
     for_usual_database(async |store| {

@@ -89,7 +89,7 @@ pub(super) struct Timed<A, W> {
     pub(super) script: String,
     /// When the message of a step arrives, whose node heard this last.
     pub(super) arrives: A,
-    /// What a node does while it waits for its siblings.
+    /// The actions of a node while it waits for its siblings.
     pub(super) waits: W,
     pub(super) heard: Value,
 }

@@ -1,4 +1,4 @@
-//! The sweep: what runs at the providers held against the rows, both ways.
+//! Reconciliation: compares the machines at the providers with the rows, both ways.
 
 use broker::flow::reconcile::{Swept, sweep};
 use market::ids::LeaseId;

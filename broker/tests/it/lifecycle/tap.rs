@@ -42,7 +42,7 @@ pub(crate) enum Fate {
     HangBefore,
     /// It is passed on, and its answer never arrives.
     HangAfter,
-    /// It waits until the test lets it go on, and is passed on then.
+    /// It waits until the test releases it, and is then passed on.
     Wait,
     /// It never leaves us, and an error comes back.
     Fail,
@@ -111,7 +111,7 @@ impl Line {
         self.server.lock().expect("not poisoned").clone()
     }
 
-    /// Lets the call go on that waits.
+    /// Releases the call that waits.
     pub(crate) fn go_on(&self) {
         self.go_on.notify_one();
     }

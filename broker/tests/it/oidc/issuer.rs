@@ -201,7 +201,7 @@ impl Issuer {
         self.state.broken.store(broken, Ordering::Relaxed);
     }
 
-    /// How a broker is told to believe it.
+    /// The settings that make a broker trust it.
     pub(crate) fn config(&self) -> OidcConfig {
         let word = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         OidcConfig {

@@ -99,7 +99,7 @@ async fn a_first_login_is_nobody_unless_the_configuration_says_otherwise() {
             .refused(403, "not_a_member");
         assert!(detail.contains("API key"), "{claim}: {detail}");
     }
-    // A provider, and which one is not said, or is said twice.
+    // A login of a provider whose claim names no provider, or two.
     for seller in [
         json!(null),
         json!("lambda"),

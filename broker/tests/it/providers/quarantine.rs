@@ -1,4 +1,4 @@
-//! A provider in quarantine: nothing new is taken there, and everyone who asks is told why.
+//! A suspended provider: nothing new is taken there, and every refusal names the reason.
 
 use broker::flow::ingest;
 use chrono::TimeDelta;

@@ -180,7 +180,7 @@ impl Serving {
         text("stdout") + &text("stderr")
     }
 
-    /// Waits until it has printed this, and gives the word that follows.
+    /// Waits until it has printed this, and returns the word that follows.
     fn told(&self, before: &str) -> String {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {

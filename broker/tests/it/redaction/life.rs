@@ -85,7 +85,7 @@ fn keep_the_log(dir: &Path) {
         .init();
 }
 
-/// All that was said to anybody, and where.
+/// All texts sent to anybody, and where.
 #[derive(Default)]
 struct Heard(Vec<(String, String)>);
 

@@ -1,4 +1,4 @@
-//! The end of the life: everything that can be read is read, and everything that was said is searched.
+//! The end of the life: everything that can be read is read, and every recorded text is searched.
 
 use store::fixture::contents;
 
