@@ -1,4 +1,4 @@
-//! Whether a machine that its provider does not show is gone. That is decided here and nowhere else.
+//! Decides whether a machine that its provider does not show is gone. Nothing else decides it.
 //!
 //! No single answer proves that a machine is gone: a provider's front end breaks, lists are truncated, reads
 //! lag, and a credential may belong to another account. `lists` fetches the lists, once a round for every
@@ -24,7 +24,7 @@ use crate::flow::reach;
 use crate::platform::app::Broker;
 use crate::platform::provider_set::ProviderLink;
 
-/// What is known of a lease whose record its provider did not show.
+/// The evidence about a lease whose record its provider did not show.
 pub(crate) enum Absence {
     /// The list shows it.
     Listed(ProviderLease),
@@ -34,9 +34,9 @@ pub(crate) enum Absence {
     Open {
         /// The part of the lists' answer to keep.
         missing: Option<Missing>,
-        /// What is known, in words.
+        /// The evidence, in words.
         words: String,
-        /// Whether the list did not come because the provider gave no answer.
+        /// Whether the list is missing because the provider gave no answer.
         silent: bool,
     },
 }
@@ -85,7 +85,7 @@ pub(crate) async fn judge(
     let evidence = proof::Evidence {
         asked_at: list.asked_at,
         seen_at: match ended {
-            // What lists lacked before its end was accepted does not count.
+            // Lists from before the provider accepted its end do not count.
             true => lease.release_accepted_at.or(Some(list.asked_at)),
             false => reach::last_seen(broker, lease).await?,
         },
@@ -184,7 +184,7 @@ impl Others {
         expected > 0 && lacked * 2 >= expected
     }
 
-    /// Whether so much is missing with this lease that it is the provider's trouble.
+    /// Whether so much is missing with this lease that the cause is at the provider.
     fn are_missing_with(&self, this: &Lease, now: DateTime<Utc>) -> bool {
         if !this.state.is_accepted() {
             return false;

@@ -1,9 +1,9 @@
 //! The decision record: every input of a search, and the plan it returned. Anyone with the file and a program
 //! with the same models finds the same plan, bit for bit.
 //!
-//! The record holds the offers themselves, so that a replay needs neither the price lists nor the
-//! market of that day. What the performance models knew is held by its digest. The plans of the
-//! service are kept without offers, of which the history has every one: `stored` puts both together.
+//! The record holds the offers themselves, so that a replay needs neither the price lists nor the market of
+//! that day. It holds the performance models as a digest. The service keeps its plans without offers, because
+//! the history has every offer: `stored` joins both.
 
 mod sources;
 mod stored;
@@ -28,13 +28,13 @@ use crate::flow::plan::Question;
 /// The form of the record that this program writes, and the only one that it reads.
 const FORMAT: u32 = 4;
 
-/// What was decided, and from what.
+/// A decision, and its inputs.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionRecord {
     format: u32,
     demand: Demand,
-    /// What decided beside the demand and the offers.
+    /// The inputs beside the demand and the offers.
     sources: Sources,
     /// Every offer that was looked at, in the order of the snapshot, at the tenant's own prices.
     offers: Vec<Offer>,
@@ -124,7 +124,7 @@ impl DecisionRecord {
     ///
     /// Errors: [`ReplayError::Unreadable`], [`ReplayError::Format`].
     pub fn parse(text: &str) -> Result<Self, ReplayError> {
-        /// What is the same in all forms.
+        /// The parts that all forms share.
         #[derive(Deserialize)]
         struct Form {
             format: u32,
@@ -155,7 +155,7 @@ impl DecisionRecord {
         Err(ReplayError::Differs(path.unwrap_or_else(|| "plan".into())))
     }
 
-    /// What became of one of its offers, and why; `None` where it was not on sale there.
+    /// The outcome of one of its offers, and why; `None` where it was not on sale there.
     ///
     /// Errors: those of [`DecisionRecord::replay`].
     pub fn ask(&self, offer: OfferId) -> Result<Option<Vec<OfferVerdict>>, ReplayError> {

@@ -42,7 +42,7 @@ const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
 /// Takes on everything that is due now, once; says how many reservations that were.
 ///
 /// They are worked on side by side, so that a provider that hangs holds up only its own.
-/// Errors: the database's. What goes wrong with one reservation is logged and keeps no other back.
+/// Errors: the database's. An error of one reservation is logged and holds up no other.
 pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
     let (read_at, due) = claim(broker, BATCH).await?;
     let count = due.len();

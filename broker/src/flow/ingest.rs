@@ -46,7 +46,7 @@ pub enum IngestError {
     Adapter {
         /// The provider.
         provider: ProviderId,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: AdapterError,
     },
@@ -74,7 +74,7 @@ pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), I
     ended
 }
 
-/// What the metrics call the end of a reading.
+/// The metrics' word for the end of a reading.
 fn outcome(ended: &Result<(), IngestError>) -> &'static str {
     match ended {
         Ok(()) => "ok",
@@ -182,8 +182,8 @@ fn in_words(unread: &Skipped) -> String {
     format!("{sku}: {}", unread.why)
 }
 
-/// Whether a reading withdraws so much that it may have been cut short without saying so: a whole
-/// answer of some providers has no page numbers to tell by.
+/// Whether a reading withdraws so much that it may have been cut short without notice: the full answer of
+/// some providers has no page numbers to check.
 fn shrank(known: usize, lost: usize) -> bool {
     known >= FEWEST_TO_DOUBT && lost * 2 >= known
 }
@@ -232,7 +232,7 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let acceptance = providers::counted_lately(broker).await?;
     let mut views = HashMap::new();
     for row in store.providers().list().await? {
-        // Who is not read live stands in price lists: facts of their day, not a live market.
+        // Providers that are not read live are in price lists: facts of their day, not a live market.
         let limit = broker
             .provider(&row.id)
             .map(|link| link.adapter.profile().freshness_limit.as_secs());

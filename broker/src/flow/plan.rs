@@ -65,7 +65,7 @@ pub enum PlanError {
     /// The search did not end.
     #[error("the search for the plan did not end")]
     Interrupted(#[from] JoinError),
-    /// What it was decided from cannot be had.
+    /// The inputs of its decision are not available.
     #[error(transparent)]
     Stored(#[from] StoredError),
     /// It cannot be searched again.
@@ -89,9 +89,9 @@ pub struct PlanRecord {
     pub id: PlanId,
     /// The tenant, and the projects in which the caller works.
     pub whose: Reach,
-    /// What was asked for.
+    /// The demand.
     pub demand: Demand,
-    /// What was found.
+    /// The plan found.
     pub plan: Plan,
     /// When.
     pub created_at: DateTime<Utc>,
@@ -219,7 +219,7 @@ fn check_providers_known(demand: &Demand, snapshot: &Snapshot) -> Result<(), Pla
     }
 }
 
-/// What a tenant has of its own just now: what ends first is used first.
+/// The tenant's own capacity at present: capacity that ends first is used first.
 ///
 /// Errors: the database's.
 pub(crate) async fn own_capacity(
@@ -314,8 +314,8 @@ pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanReco
     })
 }
 
-/// What became of an offer in a plan within reach, and why: the plan is searched for once more, in its
-/// market as it was then.
+/// The outcome of an offer in a plan within reach, and why: the plan is searched for once more, in its market
+/// as it was then.
 ///
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan; [`PlanError::NotOnSale`].
 pub async fn ask(

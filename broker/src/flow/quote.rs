@@ -25,7 +25,7 @@ pub enum QuoteError {
     /// The plan has no candidate of this rank.
     #[error("the plan has {candidates} candidates, and none of rank {rank}")]
     NoSuchCandidate {
-        /// What was asked for.
+        /// The demand.
         rank: usize,
         /// How many there are.
         candidates: usize,

@@ -1,5 +1,5 @@
-//! Whether nodes in the tenants' hands can be reached: the prober, and what is known of a node's
-//! host keys.
+//! The prober, which tests whether nodes in the tenants' hands can be reached, and the known host keys of
+//! nodes.
 //!
 //! `login` is for nodes that still prove themselves and get their agent over SSH; nodes in use are
 //! never logged in to.
@@ -39,7 +39,7 @@ pub(crate) use login::{LoginFailure, Session};
 /// How many nodes are looked at at once.
 const AT_ONCE: usize = 32;
 
-/// What a round of looks found.
+/// The result of a round of probes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
     /// Nodes that answered with a key of their own.
@@ -139,8 +139,8 @@ async fn probe_within(broker: &Broker, spread: Duration) -> Result<Round, StoreE
     Ok(round)
 }
 
-/// Whether a node of a lease shows its host key now. One of which no key is known proves nothing: anybody
-/// may answer there.
+/// Whether a node of a lease shows its host key now. A node without a known key proves nothing: anybody may
+/// answer there.
 ///
 /// Errors: the database's.
 pub(crate) async fn answers(broker: &Broker, lease: &Lease) -> Result<bool, StoreError> {

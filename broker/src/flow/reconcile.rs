@@ -31,7 +31,7 @@ use crate::platform::stop::Stop;
 /// How often each provider is reconciled.
 const INTERVAL: Duration = Duration::from_secs(300);
 
-/// What becomes of a machine whose mark names a lease that this database does not know.
+/// The treatment of a machine whose mark names a lease that this database does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     /// It is reported, and left alone.
@@ -54,7 +54,7 @@ impl Unknown {
 /// A person's decision on machines that reconciliation leaves alone by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Orders<'a> {
-    /// What becomes of machines whose marks name unknown leases.
+    /// The treatment of machines whose marks name unknown leases.
     pub unknown: Unknown,
     /// Leases whose machines have returned and are to be ended.
     pub end_returned: &'a [LeaseId],

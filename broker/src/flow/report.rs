@@ -38,7 +38,7 @@ pub enum ReportError {
 /// Which charges, and how they are summed up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CostQuery {
-    /// What to group by, in order.
+    /// The groupings, in order.
     pub group_by: Vec<Dimension>,
     /// Start of the report; the beginning by default.
     pub from: Option<DateTime<Utc>>,
@@ -141,7 +141,7 @@ pub async fn costs(
     }
 }
 
-/// What a tenant was credited in the time of the query; what all tenants were, when none is given.
+/// The tenant's credits in the time of the query; those of all tenants, when none is given.
 ///
 /// A credit belongs to the time in which it was given, and to no group of the report: it is not
 /// for the use of anything. Units: US dollars.
@@ -151,7 +151,7 @@ pub async fn credited(
     tenant: Option<TenantId>,
     query: &CostQuery,
 ) -> Result<Money, ReportError> {
-    // What is given at this very moment counts.
+    // A credit given at this very moment counts.
     let (from, to) = query.time(broker.now() + TimeDelta::microseconds(1))?;
     let credits = broker.store().credits();
     let credits = match tenant {

@@ -1,7 +1,7 @@
 //! The reservation: a quote is taken and its capacity set aside, then confirmed, cancelled or
 //! released. The stock is checked in the transaction that writes the hold.
 //!
-//! What happens at the providers after `confirm` is [`crate::flow::fulfil`].
+//! After `confirm`, [`crate::flow::fulfil`] acts at the providers.
 
 mod command;
 mod on_record;
@@ -65,7 +65,7 @@ pub enum ReserveError {
     OutsidePolicy {
         /// The provider.
         provider: ProviderId,
-        /// What it lacks, in words.
+        /// The missing parts, in words.
         lack: String,
     },
     /// No candidate of the inline demand can be ordered under the ceiling.
@@ -127,9 +127,9 @@ pub enum ReserveError {
     /// The state does not know the command.
     #[error("{illegal}{}", instead.map(|what| format!("; {what}")).unwrap_or_default())]
     Illegal {
-        /// What was tried.
+        /// The attempted action.
         illegal: IllegalReservationTransition,
-        /// What to do instead, where there is something.
+        /// An alternative, where there is one.
         instead: Option<&'static str>,
     },
     /// The hold lapsed before it was confirmed.
@@ -181,7 +181,7 @@ impl From<StoreError> for ReserveError {
     }
 }
 
-/// What a tenant says beside the quote.
+/// The tenant's settings beside the quote.
 #[derive(Debug, Clone, Default)]
 pub struct Particulars {
     /// The tenant's name for it; the kind of the demand by default.
@@ -196,7 +196,7 @@ pub struct Particulars {
     pub attribution: Attribution,
     /// The ceiling for the price of a replacement; that of the demand by default.
     pub ceiling: Option<Ceiling>,
-    /// Who places it: from then on theirs to change.
+    /// The principal who places it, and who may change it from then on.
     pub created_by: Option<PrincipalId>,
     /// Whether it is confirmed in the same call.
     pub auto_confirm: bool,
@@ -217,7 +217,7 @@ pub async fn hold(
     ended
 }
 
-/// What the metrics call the end of taking a quote.
+/// The metrics' word for the end of taking a quote.
 fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
     use ReserveError as E;
     match ended {
@@ -446,7 +446,7 @@ fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
     }
 }
 
-/// What a quote is for: the demand of its plan, or the half of a hybrid one that it prices.
+/// The demand that a quote answers: that of its plan, or the half of a hybrid one that it prices.
 fn demand_of(planned: Demand, quote: &Quote) -> Demand {
     match (planned, quote.lines.iter().find_map(|line| line.half)) {
         (Demand::Hybrid(hybrid), Some(half)) => hybrid.half(half),

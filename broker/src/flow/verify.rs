@@ -239,8 +239,8 @@ pub async fn step(
                 let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;
                 return finish(broker, &verification, &row, answered).await;
             }
-            // What it shows is whole only with the report, and judged only once what is known of that is. What
-            // is refused is refused here, before anything is read for it.
+            // The report completes the node's evidence, and it is judged only once the facts about its GPUs
+            // are known. A refused message is refused here, before anything is read for it.
             let (session, shown, report) = aside(move || {
                 let shown = session.reported(&report)?;
                 Ok((session, shown, report))
@@ -272,7 +272,7 @@ pub async fn step(
     }
 }
 
-/// What takes a while with real orders, such as recomputing answers, beside the threads that serve calls.
+/// Runs the long steps of real orders, such as recomputing answers, beside the threads that serve calls.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
 ) -> Result<T, StepRefusal> {

@@ -107,7 +107,7 @@ fn is_special_v4(address: Ipv4Addr) -> bool {
     )
 }
 
-/// Whether an IPv6 address is not public: all but global unicast, and of that what leads elsewhere.
+/// Whether an IPv6 address is not public: all but global unicast, and of that the ranges that lead elsewhere.
 ///
 /// Source: IANA IPv6 Special-Purpose Address Registry.
 fn is_special_v6(address: Ipv6Addr) -> bool {

@@ -44,7 +44,7 @@ pub enum AgentDelivery {
     Missing,
 }
 
-/// What a broker is put together from.
+/// The parts of a broker.
 pub struct Parts {
     /// The configuration.
     pub config: Config,
@@ -54,7 +54,7 @@ pub struct Parts {
     pub mode: DatabaseMode,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// What replicas share for speed.
+    /// The coordination state, which replicas share for speed.
     pub hot: Arc<dyn HotState>,
     /// The signing keys.
     pub keys: Keys,
@@ -83,7 +83,7 @@ struct Inner {
     ids: Mutex<ContextV7>,
 }
 
-/// What a snapshot was built from.
+/// The inputs of a snapshot.
 struct Supply {
     snapshot: Arc<Snapshot>,
     standings: Vec<ProviderStanding>,
@@ -100,7 +100,7 @@ pub(crate) struct SupplyMark {
     own_changes: u64,
 }
 
-/// What is on record of providers, by their ids.
+/// The records of providers, by their ids.
 type OnRecord<'a> = Vec<(&'a ProviderId, ProviderFacts)>;
 
 impl SupplyMark {
@@ -296,8 +296,7 @@ impl Broker {
         });
     }
 
-    /// What one stage keeps in memory on this replica: the value of this type, which is made when it is
-    /// first asked for.
+    /// The memory of one stage on this replica: the value of this type, which is made on first use.
     pub(crate) fn memory<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         self.memory_or(T::default)
     }
@@ -313,7 +312,7 @@ impl Broker {
         &self.0.pulses
     }
 
-    /// What replicas share for speed.
+    /// The coordination state, which replicas share for speed.
     #[must_use]
     pub fn hot(&self) -> &dyn HotState {
         &*self.0.parts.hot

@@ -1,7 +1,7 @@
 //! The background work of a replica: one list of named tasks. Each is restarted when it panics; one token
 //! stops them all, and a shutdown awaits them.
 //!
-//! The list of tasks stands in [`crate::service::tasks`]. What a task does lives with its stage.
+//! [`crate::service::tasks`] lists the tasks. The work of a task lives with its stage.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -101,8 +101,8 @@ async fn supervise<F>(
     loop {
         let began = Instant::now();
         pulses.begin(&name);
-        // What a task shares with others lies behind locks that forgive a panic, or in the
-        // database; what it had for itself is dropped here.
+        // State that a task shares with others lies behind locks that survive a panic, or in the database;
+        // state of its own is dropped here.
         let ended = AssertUnwindSafe(async { task(stop.clone()).await })
             .catch_unwind()
             .await;

@@ -52,7 +52,7 @@ pub trait Clock: Send + Sync + 'static {
 /// A clock of a machine that is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubt {
-    /// What it shows.
+    /// The time that it shows.
     pub shows: DateTime<Utc>,
     /// By what the broker goes on.
     pub believed: DateTime<Utc>,
@@ -129,7 +129,7 @@ pub enum ClockError {
     Unreadable(#[source] reqwest::Error),
 }
 
-/// What the simulator answers.
+/// The answer of the simulator.
 #[derive(Deserialize)]
 struct Reading {
     now: DateTime<Utc>,

@@ -39,7 +39,7 @@ pub struct Config {
     pub server: ServerConfig,
     /// The database, when it is not the embedded one.
     pub database: DatabaseConfig,
-    /// What replicas share for speed, when there are several.
+    /// The coordination state, which replicas share for speed, when there are several.
     pub redis: RedisConfig,
     /// A simulated market to join, where there is one.
     pub simulation: SimulationConfig,
@@ -49,7 +49,7 @@ pub struct Config {
     pub secrets: SecretsConfig,
     /// Quotes and holds.
     pub sales: SalesConfig,
-    /// What tenants may have in use that were given no limits of their own.
+    /// The limits of tenants that have none of their own.
     pub spending: SpendingConfig,
     /// The agent and how long nodes may take.
     pub verifier: VerifierConfig,
@@ -77,7 +77,7 @@ pub struct ServerConfig {
     pub drain_seconds: u32,
     /// Proxies whose `X-Forwarded-For` is believed, as addresses of networks: `10.0.0.0/8`.
     pub trusted_proxies: Vec<IpNet>,
-    /// What a scraper shows as a bearer to read `/metrics`; without it only administrators read it.
+    /// The bearer token of a scraper for `/metrics`; without it only administrators read it.
     #[serde(skip_serializing)]
     pub metrics_token: Option<SecretString>,
 }
@@ -98,7 +98,7 @@ pub struct DatabaseConfig {
     pub url: Option<SecretString>,
 }
 
-/// What replicas share for speed.
+/// The coordination state, which replicas share for speed.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisConfig {
@@ -174,14 +174,13 @@ pub struct SalesConfig {
     pub cooldown_seconds: u32,
 }
 
-/// What tenants may have in use at once that were given no limits of their own; what is not set
-/// is not limited.
+/// The limits on concurrent use for tenants that have none of their own; an unset one does not limit.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpendingConfig {
     /// GPUs that are held or leased.
     pub gpus: Option<u32>,
-    /// What all that is held or leased costs. Units: US dollars per hour.
+    /// The cost of all holds and leases together. Units: US dollars per hour.
     pub usd_per_hour: Option<Money>,
     /// Holds that are not confirmed.
     pub open_holds: Option<u32>,
@@ -279,14 +278,14 @@ fn days<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
         })
 }
 
-/// An outside issuer whose tokens are believed, and who their bearers are here. What it does not
-/// name is refused.
+/// An outside issuer whose tokens are trusted, and the mapping of their bearers to principals here. Any word
+/// that it does not map is refused.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OidcConfig {
     /// The issuer, exactly as its tokens name it.
     pub issuer: String,
-    /// What its tokens must be made out to.
+    /// The audience that its tokens must name.
     pub audience: String,
     /// The URL of its public keys; by default the one in its published configuration.
     #[serde(default)]
@@ -373,7 +372,7 @@ impl Config {
             .map_err(|error| ConfigError::Unreadable(Box::new(error)))
     }
 
-    /// What is on record of a provider.
+    /// The record of a provider.
     #[must_use]
     pub fn facts_of(&self, id: &ProviderId) -> ProviderFacts {
         let settings = self.providers.get(id);

@@ -20,11 +20,11 @@ use tokio::sync::broadcast::error::RecvError;
 pub use in_process::InProcess;
 pub use redis::{Patience, Redis, RedisRefused};
 
-/// What replicas share for speed. No call fails: what cannot be reached falls back to what keeps
-/// the service going, as each call says.
+/// The state that replicas share for speed. No call fails: without the server each falls back to a behaviour
+/// that keeps the service going, as its documentation states.
 #[async_trait]
 pub trait HotState: Send + Sync + 'static {
-    /// What was cached under a key and has not expired.
+    /// The value cached under a key, if it has not expired.
     ///
     /// When the state is lost: nothing.
     async fn cached(&self, key: &str) -> Option<Vec<u8>>;
@@ -127,7 +127,7 @@ impl WakeUps {
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }
-        // What came before now is seen by the look at the database that follows.
+        // The database look that follows sees all earlier events.
         self.heard = self.heard.resubscribe();
     }
 }
@@ -141,7 +141,7 @@ pub struct Quota {
     pub burst: NonZeroU32,
 }
 
-/// What came of counting a call.
+/// The result of counting a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateCheck {
     /// Whether it is within the quota.

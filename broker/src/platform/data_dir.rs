@@ -67,7 +67,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StartError> {
     if found < HEADER {
         return Err(damaged("is cut short"));
     }
-    // What was written last, and how long it made the file, is in the log until that is empty.
+    // The last write, and the length it gave the file, are in the log until that is empty.
     if length(&log).is_some_and(|log| log > 0) {
         return Ok(());
     }

@@ -46,7 +46,7 @@ struct State {
     circle: VecDeque<Option<TenantId>>,
 }
 
-/// What one tenant has of it.
+/// The running and waiting callers of one tenant.
 #[derive(Debug, Default)]
 struct Own {
     running: usize,

@@ -74,7 +74,7 @@ fn next_step<T: DeserializeOwned>(value: &mut Value, path: &[Step], why: &str) -
         }
         now.as_deref() != Some(why)
     };
-    // What tells the kinds of demands apart is read before all other fields.
+    // The tag of a demand's kind is read before all other fields.
     let is_tag = |step: &&Step| matches!(step, Step::Field(name) if name == "kind");
     let (tags, others): (Vec<_>, Vec<_>) = steps.iter().rev().partition(is_tag);
     let first = others.into_iter().chain(tags).find(|step| decides(step));
@@ -112,7 +112,7 @@ fn name(path: &[Step]) -> String {
     name
 }
 
-/// What stands there, where it is one word or number.
+/// The value there, where it is one word or number.
 fn shown(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.clone(),

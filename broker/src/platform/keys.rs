@@ -44,7 +44,7 @@ pub enum KeyError {
         "a signing key cannot be opened; give the sealing key that this database was made with"
     )]
     Sealed(#[from] CannotOpen),
-    /// What was sealed is no Ed25519 key.
+    /// The sealed bytes are no Ed25519 key.
     #[error("a signing key in the database is damaged")]
     Damaged,
 }
@@ -183,8 +183,8 @@ impl Keys {
         self.read_again(now, READ_EVERY).await;
     }
 
-    /// Reads the keys again unless that was tried within `pause`. What cannot be read changes
-    /// nothing: those that are known serve on.
+    /// Reads the keys again unless that was tried within `pause`. A failed read changes nothing: the known
+    /// keys stay in use.
     async fn read_again(&self, now: DateTime<Utc>, pause: TimeDelta) {
         let mut tried_at = self.0.tried_at.lock().await;
         if now - *tried_at < pause {

@@ -9,8 +9,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-/// What is logged when `RUST_LOG` does not say. The server's own words about callers that send
-/// no HTTP, or hang up, are errors to it and nothing to a person who runs us: they are left out.
+/// The filter when `RUST_LOG` is not set. The HTTP server logs callers that send no HTTP, or hang up, as
+/// errors; they do not matter to an operator, so they are left out.
 const USUAL: &str = "info,sqlx=warn,actix_server=warn,sea_orm_migration=warn,actix_http=off";
 
 /// The form of a line.
@@ -56,7 +56,7 @@ fn filter() -> EnvFilter {
     EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(USUAL))
 }
 
-/// What writes the lines.
+/// The writer of the lines.
 fn lines<S, W>(form: Form, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

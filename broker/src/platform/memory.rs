@@ -1,4 +1,4 @@
-//! What the stages keep in memory: one value of each type.
+//! The memory of the stages: one value of each type.
 //!
 //! A stage asks for its own type, so that what holds them all names no stage.
 

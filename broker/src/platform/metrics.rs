@@ -1,5 +1,5 @@
-//! Metrics: what this process counts and times, by named functions that the stages call. What it looks
-//! up when it is asked stands beside the route, in `crate::http`.
+//! Metrics: the counts and times of this process, by named functions that the stages call. The metrics read
+//! on request stand beside the route, in `crate::http`.
 //!
 //! Every metric stands in the one table [`METRICS`], which `docs/metrics.md` repeats. Labels are
 //! words of closed sets, providers that are configured, and routes of the table of routes: never an
@@ -75,7 +75,7 @@ fn builder() -> PrometheusBuilder {
         })
 }
 
-/// What was counted and timed so far, as Prometheus reads it (text format 0.0.4).
+/// All counts and times so far, as Prometheus reads them (text format 0.0.4).
 pub(crate) fn recorded() -> String {
     install().map(PrometheusHandle::render).unwrap_or_default()
 }
@@ -103,8 +103,8 @@ pub(crate) fn request_ended(method: &'static str, route: Arc<str>, status: u16, 
 type RequestLabels = (&'static str, Arc<str>, u16);
 
 thread_local! {
-    /// What this thread counts and times requests with: to find a metric by its labels at each request
-    /// costs more than to count.
+    /// This thread's metrics of requests: finding a metric by its labels at each request costs more than
+    /// counting.
     static REQUESTS: RefCell<HashMap<RequestLabels, (Counter, Histogram)>> = RefCell::default();
 }
 

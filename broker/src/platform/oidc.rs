@@ -40,18 +40,18 @@ const ROLE_ORDER: [Role; 5] = [
 pub(crate) struct Login {
     /// The issuer.
     pub(crate) issuer: String,
-    /// Who they are to it.
+    /// Its subject at the issuer.
     pub(crate) subject: String,
     /// The name of their tenant here.
     pub(crate) tenant: String,
-    /// What they are there to do.
+    /// Its role.
     pub(crate) role: Role,
     /// The one provider that they look after, with the role `provider`.
     pub(crate) provider: Option<ProviderId>,
 }
 
 impl Login {
-    /// Who it is here: the same for every token of the same subject.
+    /// Its principal here: the same for every token of the same subject.
     pub(crate) fn principal(&self) -> PrincipalId {
         let mut hasher = blake3::Hasher::new_derive_key("gpu-broker 2026 principal of an issuer");
         hasher.update(&(self.issuer.len() as u64).to_le_bytes());
@@ -197,7 +197,7 @@ impl Issuer {
                 KeyRefusal::Unknown => LoginRefusal::Invalid,
                 KeyRefusal::Unavailable => LoginRefusal::Unavailable,
             })?;
-        // What the key is for decides, never what the token says.
+        // The key's purpose decides, never the token's header.
         if key.algorithm != header.alg {
             return Err(LoginRefusal::Invalid);
         }
@@ -262,7 +262,7 @@ enum Named {
     Several,
 }
 
-/// What the one word of a claim that is in the map stands for.
+/// The value of the one word of a claim that is in the map.
 fn one_of<T: Clone>(
     claims: &Map<String, Value>,
     claim: Option<&str>,

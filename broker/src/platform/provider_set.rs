@@ -16,7 +16,7 @@ pub struct ProviderLink {
     pub http: Http,
 }
 
-/// What a connection was made of; another mark means another connection.
+/// The settings of a connection; another mark means another connection.
 pub(crate) type Mark = (Option<String>, DateTime<Utc>);
 
 struct Member {
@@ -59,7 +59,7 @@ impl ProviderSet {
             .is_some_and(|member| member.entered.is_none())
     }
 
-    /// What stands in the database and is not connected like that.
+    /// The rows of the database that are not connected like that.
     pub(crate) fn out_of_date(
         &self,
         standings: &[ProviderStanding],

@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 
 use crate::platform::config::{ConfigError, SecretsConfig};
 
-/// What was sealed cannot be opened with this key.
+/// The sealed bytes cannot be opened with this key.
 #[derive(Debug, thiserror::Error)]
 #[error("a sealed secret cannot be opened: the sealing key is not the one that it was sealed with")]
 pub struct CannotOpen;

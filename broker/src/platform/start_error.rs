@@ -31,7 +31,7 @@ pub enum StartError {
     Provider {
         /// Which one.
         provider: String,
-        /// What is missing or refused.
+        /// The missing or refused part.
         why: String,
     },
     /// Providers of a simulator outside a simulation.
@@ -59,7 +59,7 @@ pub enum StartError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
     },
     /// A file or directory cannot be used.

@@ -1,5 +1,4 @@
-//! Whether the machine's clock is right after all: asked of other clocks, at the start and while it is
-//! doubted.
+//! Checks the machine's clock against other clocks, at startup and while it is doubted.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Who follows events live: wake-ups for streams and for webhooks, and how many streams each tenant
-//! has here.
+//! The live followers of events: wake-ups for streams and for webhooks, and the number of streams of each
+//! tenant here.
 //!
 //! A wake-up says only that there may be something to read. One that is missed is made up for by a
 //! timer.

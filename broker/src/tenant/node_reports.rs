@@ -1,9 +1,9 @@
 //! A tenant reports a node that it has in use: what it says is checked against what was handed over,
 //! kept, and where it shows a failure the node's lease is replaced.
 //!
-//! Nobody countersigned what a tenant measured, so it stays a claim: the provider is held to none of
-//! it, and only so many leases are replaced on it (`store::node_reports`). What follows at the
-//! provider is [`crate::flow::fulfil`].
+//! A tenant's measurement is not countersigned, so it stays a claim: it does not count against the provider,
+//! and only so many leases are replaced because of it (`store::node_reports`). [`crate::flow::fulfil`] acts
+//! on it at the provider.
 
 use market::attestation::{Attestation, FindingCode};
 use market::counted::counted;
@@ -59,14 +59,14 @@ pub enum ReportError {
     Store(#[from] StoreError),
 }
 
-/// What a tenant reports.
+/// A tenant's report.
 #[derive(Debug, Clone)]
 pub struct Reported {
-    /// Who reports it.
+    /// The principal who reports it.
     pub by: PrincipalId,
-    /// What is wrong, in words.
+    /// The trouble, in words.
     pub reason: Option<String>,
-    /// What `verifier run --json` printed on the node.
+    /// The output of `verifier run --json` on the node.
     pub result: Option<Attestation>,
 }
 

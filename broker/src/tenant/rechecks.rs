@@ -38,9 +38,9 @@ pub(crate) enum RecheckError {
     Store(#[from] StoreError),
 }
 
-/// What lets a node be looked at again.
+/// A permit to check a node in use again.
 pub(crate) struct Permitted {
-    /// What is kept of it.
+    /// The row that is kept of it.
     pub(crate) kept: NewPermit,
     /// The token.
     pub(crate) token: Token,

@@ -1,4 +1,4 @@
-//! What a tenant spends and may still spend, and the watch over budgets.
+//! A tenant's spending and its remaining allowance, and the watch over budgets.
 //!
 //! `store::spending` decides at the write whether something new is admitted. This module acts once money is
 //! spent: it reports thresholds, announces the end of running reservations, and after the grace period ends
@@ -26,7 +26,7 @@ use crate::platform::stop::Stop;
 /// How often budgets are looked at.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a look at all budgets did.
+/// The result of a look at all budgets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watched {
     /// Events that were sent.
@@ -116,7 +116,7 @@ pub struct Balance {
     pub as_of: DateTime<Utc>,
     /// All of it.
     pub total: Standing,
-    /// What the tenant was credited since it began.
+    /// The tenant's credits since it began.
     pub credited: Money,
     /// Each budget, the oldest first.
     pub budgets: Vec<BudgetStanding>,
@@ -131,9 +131,9 @@ pub struct Standing {
     pub charged_today: Money,
     /// Charged for use that began this month.
     pub charged_this_month: Money,
-    /// What open reservations may still cost until the month ends.
+    /// The largest further cost of open reservations until the month ends.
     pub open_this_month: Money,
-    /// What is being charged just now. Units: per hour.
+    /// The current charge rate. Units: per hour.
     pub burn_per_hour: Money,
     /// The cap that is reached first at this rate, and when; `None` when none is before its
     /// period ends.
@@ -153,7 +153,7 @@ pub struct BudgetStanding {
     pub span: Span,
     /// Charged for use that began in it.
     pub charged: Money,
-    /// What open reservations may still cost in it.
+    /// The largest further cost of open reservations in it.
     pub open: Money,
     /// How long until its cap is spent at the present rate; `None` when it is not in this period.
     pub hours_left: Option<HoursLeft>,

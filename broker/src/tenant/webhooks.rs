@@ -1,8 +1,8 @@
 //! Webhooks: events brought to the endpoints of tenants, signed, until they are taken.
 //!
-//! What is on its way is in the database (`store::webhooks`). Each endpoint is worked off by itself,
-//! so that one that hangs holds up no other. A message is sent at least once and bears the id of
-//! its event, by which a receiver knows it again.
+//! Pending messages are in the database (`store::webhooks`). Each endpoint is worked off by itself, so that
+//! one that hangs holds up no other. A message is sent at least once and bears the id of its event, by which
+//! a receiver recognises a repeat.
 
 mod post;
 mod sign;
@@ -204,7 +204,7 @@ async fn deliver(broker: &Broker, claimed: &ClaimedDelivery) -> Result<(), Store
     }
 }
 
-/// What comes after an attempt; `tries` were made before it.
+/// The next state after an attempt; `tries` were made before it.
 fn outcome(attempt: &NewAttempt, tries: u32, now: DateTime<Utc>) -> Outcome {
     match attempt.status {
         Some(200..300) => Outcome::Delivered,

@@ -32,7 +32,7 @@ const TABLES: [(&str, &str); 17] = [
         "ServeHalfServeRealtime",
         "`serve` of `hybrid`, as they come",
     ),
-    ("ServeHalfServeBatch", "`serve` of `hybrid`, a pile"),
+    ("ServeHalfServeBatch", "`serve` of `hybrid`, a batch"),
 ];
 
 /// The fields that every kind has: they are listed once.

@@ -62,7 +62,7 @@ pub(crate) struct Unlisted {
 #[derive(Debug, Default)]
 pub(crate) struct Lists(Mutex<HashMap<ProviderId, Arc<AsyncMutex<Shelf>>>>);
 
-/// What came of asking for a list.
+/// The outcome of asking for a list.
 #[derive(Debug)]
 struct Asked {
     /// A time before it was asked for.
@@ -70,7 +70,7 @@ struct Asked {
     answer: Result<Arc<List>, Unlisted>,
 }
 
-/// What is kept of one provider.
+/// The state kept for one provider.
 #[derive(Debug, Default)]
 struct Shelf {
     last: Option<Asked>,

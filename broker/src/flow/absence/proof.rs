@@ -1,4 +1,4 @@
-//! What lists prove about a machine that they lack. Pure: no clock, no I/O.
+//! The proof that lists give about a machine that they lack. Pure: no clock, no I/O.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use store::leases::Missing;
@@ -21,7 +21,7 @@ pub(super) struct Evidence {
     pub(super) same_credential: bool,
     /// Whether it is empty or halved.
     pub(super) doubtful: bool,
-    /// Whether more is missing at the provider, so that it is the provider's trouble.
+    /// Whether more is missing at the provider, so that the cause is at the provider.
     pub(super) together: bool,
     /// Whether the machine is counted on: it was accepted, and nobody wants its end.
     pub(super) stands: bool,
@@ -31,14 +31,14 @@ pub(super) struct Evidence {
     pub(super) lag: TimeDelta,
 }
 
-/// What follows from a list.
+/// The conclusion from a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     /// The part of the lists' answer to keep.
     pub(super) missing: Option<Missing>,
     /// Whether it is proved that the provider has it no more.
     pub(super) proved: bool,
-    /// What is known, in words.
+    /// The conclusion, in words.
     pub(super) words: String,
 }
 

@@ -9,7 +9,7 @@ use store::{Store, StoreError};
 
 use super::{DecisionRecord, FORMAT, ReplayError, Sources};
 
-/// What decided, as it is kept with a plan.
+/// The inputs of a decision, as kept with a plan.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSources<T = Sources> {
     format: u32,
@@ -37,7 +37,7 @@ pub enum StoredError {
         "plan {0} was made by another release, which did not keep what decided as this one does"
     )]
     OtherRelease(PlanId),
-    /// What is kept of it is not what a program of ours wrote.
+    /// The stored part was not written by our program.
     #[error("what is kept of plan {id} cannot be read")]
     Corrupt {
         /// The plan.

@@ -1,5 +1,5 @@
-//! What follows for a reservation from where its leases stand: orders, the hand-off, a fall, a
-//! repair, the end. What is decided is [`settle`]'s; here it is done and saved.
+//! The next step of a reservation, from the states of its leases: orders, the hand-off, a failure, a repair,
+//! the end. [`settle`] decides; this module acts and saves.
 
 use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};

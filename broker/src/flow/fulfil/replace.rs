@@ -76,8 +76,8 @@ pub(super) async fn replace(
     Ok(true)
 }
 
-/// Whether a provider has not been read for longer than its offers are good for, or is in trouble: then
-/// nothing found does not mean that there is nothing. Waited for only so long after the fall.
+/// Whether a provider has not been read for longer than its offers are good for, or is in trouble: then an
+/// empty search does not prove a lack of supply. The broker waits only so long after the failure.
 fn may_hear_more(round: &Round<'_>, group: &[Lease], troubled: &BTreeSet<ProviderId>) -> bool {
     let (broker, now) = (round.broker, round.now());
     let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
@@ -195,7 +195,7 @@ async fn next_offers(
         gpu: GpuWanted::Exactly(gpu).into(),
         count: Counts::exactly(count),
         nodes,
-        // What stands in for a gang is joined just as that was: see `serves_a_gang`.
+        // The replacement of a gang is joined as the gang was: see `serves_a_gang`.
         fabric: (gang && line.offer.internode.is_rdma()).then_some(FabricWanted::Rdma),
         spot: line.offer.terms == Terms::Spot,
         gpu_memory_gib: shared.gpu_memory_gib,
@@ -254,8 +254,8 @@ async fn next_offers(
     Ok(proved)
 }
 
-/// Whether a provider is what the policy asks for until the demand's own deadline, where its window is open;
-/// else until the reservation ends or the hand-off is no longer waited for.
+/// Whether a provider meets the policy until the demand's own deadline, where its window is open; else until
+/// the reservation ends or the wait for the hand-off does.
 fn lasts_long_enough(round: &Round<'_>, offer: &Offer) -> bool {
     let demand = &round.reservation.demand;
     let policy = demand.shared().policy;
@@ -287,8 +287,8 @@ fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, group: &[Lease]) 
     as_joined && as_few && offer.tenancy == sold.tenancy
 }
 
-/// What a replacement may cost us: every limb of the tenant's ceiling, and a bound of our own per
-/// GPU-hour where the tenant gave none. What the tenant pays is the quoted rate in any case.
+/// The most that a replacement may cost us: every limb of the tenant's ceiling, and a bound of our own per
+/// GPU-hour where the tenant gave none. The tenant pays the quoted rate in any case.
 fn ceiling(round: &Round<'_>, line: &QuoteLine, group: &[Lease]) -> Ceiling {
     let quoted = line.rate.money_per_gpu_hour();
     let ours = quoted.units() / 100 * (100 + DEARER_BY_PERCENT);
@@ -303,8 +303,8 @@ fn ceiling(round: &Round<'_>, line: &QuoteLine, group: &[Lease]) -> Ceiling {
     }
 }
 
-/// What a ceiling on everything leaves for the replacement of a group: the limit less what the
-/// other leases cost an hour.
+/// The rest of a ceiling on everything, for the replacement of a group: the limit less the hourly cost of the
+/// other leases.
 ///
 /// Those that stand count at the rates of their own offers; those that are still to be replaced
 /// at the quoted one, so that the first replacement does not take what the next one needs.

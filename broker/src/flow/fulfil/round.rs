@@ -1,5 +1,5 @@
-//! What one claim of a reservation does: wishes and windows first, then each lease (in `look`) and the
-//! nodes that get their agent over SSH (in `push`), then what follows for the whole (in `follow`).
+//! One claim of a reservation: requested actions and windows first, then each lease (in `look`) and the nodes
+//! that get their agent over SSH (in `push`), then the next step of the whole (in `follow`).
 
 mod look;
 mod push;
@@ -45,7 +45,7 @@ pub(super) struct Round<'a> {
     read_at: DateTime<Utc>,
     /// The soonest time at which something wants to be looked at again.
     due_at: Option<DateTime<Utc>>,
-    /// What went wrong last, for the person who looks.
+    /// The last error, for the person who looks.
     trouble: Option<String>,
     /// Orders sent in this round.
     orders_sent: usize,
@@ -276,7 +276,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether the tenant wished for something since the round began.
+    /// Whether the tenant requested something since the round began.
     fn has_new_wish(&self) -> bool {
         reserve::event_of_wish(self.reservation.state, self.reservation.wish).is_some()
     }

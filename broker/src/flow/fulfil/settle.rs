@@ -1,4 +1,4 @@
-//! What a reservation does next, given where its leases stand. Pure: no clock, no I/O.
+//! The next step of a reservation, given the states of its leases. Pure: no clock, no I/O.
 
 use market::ids::LeaseId;
 use market::lease::LeaseState;
@@ -23,7 +23,7 @@ impl Standing {
     }
 }
 
-/// What a reservation does next.
+/// The next step of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Nothing until something changes.

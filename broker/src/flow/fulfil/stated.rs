@@ -9,8 +9,8 @@ use tracing::warn;
 
 use super::learned::Learned;
 
-/// How many times the quoted price, or which part of it, a stated one may be. What lies farther off
-/// is taken for a price of another unit (of one GPU, of all nodes): unknown, never booked.
+/// The largest factor between the stated and the quoted price, either way. A price farther off counts as a
+/// price of another unit (of one GPU, of all nodes): unknown, never booked.
 const FARTHEST: i128 = 4;
 /// Which part of the quoted price is no difference: what the division by nodes may leave.
 const HAIR: i128 = 1_000;
@@ -24,7 +24,7 @@ pub(super) fn to_keep(lease: &Lease, learned: &Learned) -> Option<Money> {
         .filter(|stated| lease.price_per_node_hour.is_none() && is_credible(quoted, *stated))
 }
 
-/// What finance should know of the price of a lease; `None` when it is as quoted or unsaid.
+/// A remark for finance on the price of a lease; `None` when it is as quoted or not stated.
 pub(super) fn remark(lease: &Lease, learned: &Learned) -> Option<String> {
     let quoted = lease.offer.price_per_node_hour;
     let stated = lease.price_per_node_hour.or(learned.price_per_node_hour)?;

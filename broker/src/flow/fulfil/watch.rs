@@ -30,7 +30,7 @@ const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine in use: how much use goes uncharged when it is lost.
 const LOOK_AT_USE: TimeDelta = TimeDelta::minutes(5);
 
-/// What the provider shows of a lease it accepted: `Err` is what was learnt instead.
+/// The provider's view of a lease that it accepted; `Err` holds the findings when there is none.
 async fn read(
     broker: &Broker,
     link: &ProviderLink,
@@ -39,7 +39,7 @@ async fn read(
 ) -> Result<ProviderLease, Learned> {
     let seen = match link.adapter.read_lease(&link.http, id).await {
         Ok(Some(seen)) => seen,
-        // What cannot be read proves nothing either, and what its list says counts all the same.
+        // An unreadable answer proves nothing either, and the provider's list counts all the same.
         Ok(None) | Err(AdapterError::Unreadable { .. }) => miss(broker, link, lease).await?,
         Err(error) => {
             return Err(Learned {
@@ -124,13 +124,13 @@ pub(super) async fn booting(
     .shown_by(link)
 }
 
-/// Whether a machine is missing, and it may still come out whether it is gone.
+/// Whether a machine is missing, and it is still undecided whether it is gone.
 fn is_undecided(broker: &Broker, learned: &Learned) -> bool {
     let lasts = |missing: Missing| broker.now() - missing.since < MOST_UNDECIDED;
     learned.event.is_none() && learned.missing.is_some_and(lasts)
 }
 
-/// What follows from how a machine that is coming up was seen.
+/// The consequence of the state in which a booting machine was seen.
 fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
     // The answer to an order may say little; what the provider lists must still be what was ordered.
     if let Some(words) = mismatch(&as_ordered(lease), &seen) {
@@ -205,7 +205,7 @@ pub(super) async fn is_out_of_time(
     Ok(until.is_some_and(|until| broker.now() >= until))
 }
 
-/// What is known of the proof could not be read: it is looked at again.
+/// The state of the proof could not be read: look at it again.
 pub(super) fn unread(error: &dyn std::error::Error) -> Learned {
     Learned {
         note: Some(error.to_string()),
@@ -222,7 +222,8 @@ pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) ->
         Ok(false) => {}
         Err(StepRefusal::Store(error)) => return unread(&error),
         Err(error) => {
-            // What cannot be read now will not be later; the machines are not paid for meanwhile.
+            // An unreadable row will not be readable later; meanwhile the tenant does not pay for the
+            // machines.
             warn!(
                 lease.id = %lease.id, error = %crate::chain(&error),
                 "What the nodes of lease {} measured together cannot be read", lease.id

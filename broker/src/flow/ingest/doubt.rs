@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use market::ids::{OfferId, ProviderId};
 
-/// What the last doubted reading of each provider would have withdrawn.
+/// The offers that the last doubted reading of each provider would have withdrawn.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts(Mutex<HashMap<ProviderId, BTreeSet<OfferId>>>);
 

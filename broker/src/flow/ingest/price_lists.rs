@@ -92,7 +92,7 @@ async fn apply(
         .ensure(&provider, broker.now())
         .await?;
     let known = broker.store().catalog().known_offers(&provider).await?;
-    // What was read of a provider that is no longer connected stands in no list.
+    // Offers read from a provider that is no longer connected are in no list.
     let is_listed = !known.offers.iter().any(|offer| offer.orderable);
     let reading = gate::admit(CatalogReading {
         provider,

@@ -21,10 +21,10 @@ use crate::platform::app::{Broker, SupplyMark};
 pub(super) const LIFE: Duration = Duration::from_secs(60);
 /// How much is kept. Units: bytes of answers, and of plans by [`weight`].
 const KEPT_BYTES: u64 = 96 * 1024 * 1024;
-/// What a candidate takes with its lines and reasons, about: three times its text on the wire.
+/// The size of a candidate with its lines and reasons, about: three times its text on the wire.
 const CANDIDATE_BYTES: usize = 3 * 1024;
 
-/// What a plan answers: a demand, for whom, in which supply, and after which of the tenant's own holds.
+/// The question that a plan answers: a demand, the tenant, the supply, and the tenant's last hold before it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
     whose: Reach,
@@ -161,7 +161,7 @@ impl PlanMemory {
     }
 }
 
-/// What a plan for a demand that is written like this would answer now.
+/// The current answer to a demand written like this.
 ///
 /// Errors: the database's.
 pub(crate) async fn key_of(
@@ -218,7 +218,7 @@ fn still_answers(broker: &Broker, known: &PlanRecord) -> bool {
     is_young && known.demand.check(now).is_ok()
 }
 
-/// What a plan takes in memory, about. Units: bytes.
+/// The size of a plan in memory, about. Units: bytes.
 fn weight(made: &MadePlan) -> u32 {
     let candidates = made.record.plan.candidates.len() + 1;
     let answer = made.answer.as_ref().map_or(0, Bytes::len);

@@ -18,7 +18,7 @@ const COUNTED_FOR: TimeDelta = TimeDelta::minutes(5);
 
 type Records = BTreeMap<ProviderId, AcceptanceRecord>;
 
-/// What was counted last, and when.
+/// The last counts, and when they were made.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptanceMemory(Mutex<Option<(DateTime<Utc>, Arc<Records>)>>);
 

@@ -1,5 +1,5 @@
-//! Whether a provider answers: what our account has there and the catalogue are read once, and nothing
-//! is kept of them.
+//! Checks whether a provider answers: our machines there and the catalogue are read once, and nothing of them
+//! is kept.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::platform::provider_set::ProviderLink;
 /// waits for this must be done well before.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// What is wrong with a provider, in a word.
+/// The kind of a provider's trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckTrouble {
@@ -37,20 +37,20 @@ pub enum CheckTrouble {
     Empty,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct CheckedProvider {
     /// The provider.
     pub id: ProviderId,
-    /// Whether its catalogue would be taken as it was read.
+    /// Whether the broker would accept its catalogue as it was read.
     pub ok: bool,
-    /// What is wrong; `null` where nothing is.
+    /// The trouble; `null` where there is none.
     pub trouble: Option<CheckTrouble>,
-    /// What is wrong, in words; `null` where nothing is.
+    /// The trouble in words; `null` where there is none.
     pub detail: Option<String>,
-    /// What our account has there, others' machines included; `null` where that could not be read.
-    /// Catalogues of some providers are open to everybody: it is by this that a credential is seen
-    /// to be good.
+    /// The number of machines of our account there, others' machines included; `null` where it could not be
+    /// read. Catalogues of some providers are open to everybody, so this reading is the proof of the
+    /// credential.
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub machines: Option<usize>,
     /// Offers in the catalogue.

@@ -22,7 +22,7 @@ pub(crate) enum LoginFailure {
     /// Nobody answers, not in time, or not as an SSH server does.
     #[error("no_answer: nobody answers at its SSH port")]
     NoAnswer,
-    /// Who answers has another host key than the node had at first contact.
+    /// The server has another host key than the node had at first contact.
     #[error("other_key: it shows another host key than at first contact")]
     OtherKey,
     /// Its address is not public, so that it is not called at all.
@@ -136,7 +136,7 @@ impl Session {
             if let ChannelMsg::Data { data } = message {
                 said.extend_from_slice(&data);
             }
-            // What the machine greets with may come first, in lines of its own.
+            // The machine's greeting may come first, in lines of its own.
             let ended = said.iter().rposition(|byte| *byte == b'\n');
             let mut lines = said[..ended.unwrap_or(0)].split(|byte| *byte == b'\n');
             if lines.any(|line| line == word.as_bytes()) {

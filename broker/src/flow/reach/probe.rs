@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::line_of;
 use crate::platform::address_guard::check_address;
 
-/// What a key that a node showed means, given those that are known of it.
+/// The result of a probe: the key that a node showed, compared with its known keys.
 pub(super) fn compare(known: &[PublicKey], shown: &PublicKey) -> Probe {
     if known.is_empty() {
         Probe::Reached {

@@ -1,4 +1,4 @@
-//! What a tenant does to a reservation: confirm, cancel, release, extend.
+//! The actions of a tenant on a reservation: confirm, cancel, release, extend.
 //!
 //! A command that meets a worker's change is decided again on what the worker wrote.
 
@@ -204,7 +204,7 @@ async fn check_sellers(
     on_record::check(broker, &reservation.demand, sellers, end)
 }
 
-/// What a wish means in the state that a worker finds.
+/// The meaning of a requested action in the state that a worker finds.
 ///
 /// The state may have moved since the wish was written: a cancel that comes after the hand-off
 /// ends what the tenant has, and so does a release that a fall came before.

@@ -24,7 +24,7 @@ const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 pub(super) fn note(broker: &Broker, enrolled: &Enrolment) {
     let (clock, id) = (broker.memory::<StepClock>(), enrolled.node.verification_id);
     for begun in &enrolled.begun {
-        // What was kept as a key is one.
+        // A key that was kept is valid.
         let Ok(key) = begun.parse() else { continue };
         match *begun == enrolled.node.agent_key {
             true => clock.answered(id, &key, Step::Commit.number()),

@@ -44,7 +44,7 @@ impl Answer {
         refused.map_or(now, |refused| refused.first)
     }
 
-    /// What was refused, of a node that keeps on.
+    /// The refused message of a node that keeps trying.
     fn still_tried(&self, now: Instant) -> Option<Refused> {
         let waits = |refused: &Refused| now.duration_since(refused.last) <= AGAIN_WITHIN;
         self.refused.filter(waits)

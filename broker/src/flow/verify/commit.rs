@@ -67,7 +67,7 @@ pub(super) async fn commit(
     answer_to(&enrolled.node, &commit)
 }
 
-/// What the node at this address is asked to do.
+/// The order for the node at this address.
 async fn asked_at(
     broker: &Broker,
     verification: &Verification,
@@ -89,7 +89,7 @@ async fn asked_at(
     }
 }
 
-/// What a node that has enrolled hears.
+/// The answer to a node that has enrolled.
 fn answer_to(row: &NodeSession, commit: &Commit) -> Result<Value, StepRefusal> {
     let session: Session =
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
@@ -107,7 +107,7 @@ pub(super) async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, St
     Ok(reservation.ok_or(StepRefusal::Token)?.verification)
 }
 
-/// What a node of the lease is asked to do.
+/// The order for a node of the lease.
 fn opening_of(
     broker: &Broker,
     verification_id: VerificationId,
@@ -151,7 +151,7 @@ pub(super) fn mode_of(broker: &Broker) -> Mode {
     }
 }
 
-/// What a node of the lease should be.
+/// The expected properties of a node of the lease.
 pub(super) fn expected(broker: &Broker, lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
     let offer = &lease.offer;
     let on_record = broker.config().facts_of(&offer.provider);

@@ -1,8 +1,8 @@
 //! The nodes of a lease, or of all leases of a gang, together: each node that passed alone calls, on any
 //! replica, until all of them have been measured and judged.
 //!
-//! What is measured and how it is judged is `verifier::gang`'s. Here live the row that all replicas
-//! share, the real clock of each stage, and the signed results at the end.
+//! `verifier::gang` defines the measurements and their judgement. Here live the row that all replicas share,
+//! the real clock of each stage, and the signed results at the end.
 
 mod members;
 mod orders;
@@ -35,16 +35,16 @@ const TRIES: usize = 32;
 const PAUSE: Duration = Duration::from_millis(250);
 /// As [`PAUSE`], for nodes of other orders, which may have to be made first.
 const PAUSE_FOR_ORDERS: Duration = Duration::from_secs(5);
-/// What a lease gets to be verified for each node that its nodes meet. Units: seconds.
+/// The time that a lease gets for verification, for each node that its nodes meet. Units: seconds.
 const SECONDS_A_ROUND: u32 = 15;
-/// What it gets beyond that: as long as the rounds of NCCL may hang, which decides nothing. After the first
-/// that did, pairs are not asked again. Units: seconds.
+/// The further time: as long as the rounds of NCCL may hang, which decides nothing. After the first hang,
+/// pairs are not asked again. Units: seconds.
 const SECONDS_OF_NCCL: u32 = 240;
-/// What it gets for each round in which pairs sum by NCCL: to open all GPUs and to join takes most of it.
+/// The time for each round in which pairs sum by NCCL: opening all GPUs and joining take most of it.
 /// Units: seconds.
 const SECONDS_OF_NCCL_PAIRS: u32 = 20;
 
-/// What is kept between two calls.
+/// The state kept between two calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Together {

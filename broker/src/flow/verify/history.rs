@@ -1,4 +1,4 @@
-//! What was seen of a node's GPUs in other leases, whosever they are.
+//! Earlier sightings of a node's GPUs in other leases, of any tenant.
 //!
 //! A tenant reads in its node's document under which name a GPU was bought before, and nothing of its earlier
 //! tenant. The log names the earlier leases, for the operator of the service.
@@ -23,14 +23,14 @@ const QUARANTINE: TimeDelta = TimeDelta::days(30);
 /// The longest text by which a GPU is known. Units: characters.
 const LONGEST: usize = 128;
 
-/// What is known of the GPUs of a node.
+/// The known facts about the GPUs of a node.
 pub(super) struct Known {
     lease: LeaseId,
     listing: Listing,
     seen: Vec<(LeaseId, evidence::Sighting)>,
 }
 
-/// What is known of the GPUs that a node shows.
+/// The known facts about the GPUs that a node shows.
 ///
 /// Errors: the database's.
 pub(super) async fn of(
@@ -124,8 +124,8 @@ fn short(text: &str) -> String {
     shortened(text, LONGEST)
 }
 
-/// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any
-/// number of others.
+/// The sightings of a node, as kept: of no more GPUs than were leased, or a node could pose as any number of
+/// others.
 pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
     let failed = session.condemned();
     let shown = session.shown_gpus().into_iter();

@@ -52,7 +52,7 @@ pub(crate) enum PushError {
     /// The agent's file cannot be read.
     #[error("the agent's file cannot be read")]
     File(#[source] std::io::Error),
-    /// What opens the nodes cannot be opened itself.
+    /// The secrets for the nodes cannot be unsealed.
     #[error(transparent)]
     Sealed(#[from] CannotOpen),
     /// The database did not answer.
@@ -78,7 +78,7 @@ pub(crate) fn is_pushed(profile: &Profile) -> bool {
     profile.delivery == adapters::Delivery::SshPush
 }
 
-/// What opens the nodes of one order: the token, and a key for SSH.
+/// The secrets for the nodes of one order: the token, and a key for SSH.
 pub(super) struct PushSecret {
     token: Token,
     seed: [u8; 32],
@@ -128,7 +128,7 @@ pub(crate) struct Push<'a> {
 }
 
 impl<'a> Push<'a> {
-    /// What opens the nodes of a lease that proves itself; `None` when nothing does any more.
+    /// The secrets for the nodes of a lease that proves itself; `None` when they are no longer valid.
     ///
     /// Errors: [`PushError`].
     pub(crate) async fn of(

@@ -53,7 +53,7 @@ pub(crate) struct Permit {
     pub(crate) token_hash: String,
     /// Until when it is good, should the lease last so long.
     pub(crate) until: DateTime<Utc>,
-    /// What to run on the node.
+    /// The command for the node.
     pub(crate) script: String,
 }
 
@@ -130,7 +130,7 @@ pub(super) async fn pinned(
     Ok(session.pinned_to(known.map(|known| known.gpu_order).unwrap_or_default()))
 }
 
-/// What is kept of a result, beside the document.
+/// The parts of a result that are kept, beside the document.
 pub(super) fn outcome(result: &Attestation, node_base: u32) -> NewRecheck {
     let failed: Vec<FindingCode> = (result.findings.iter())
         .filter(|found| found.counts_against())

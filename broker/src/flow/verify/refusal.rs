@@ -58,7 +58,7 @@ pub enum StepRefusal {
     Body {
         /// The step.
         step: u8,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The step does not fit the conversation.

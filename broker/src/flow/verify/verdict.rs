@@ -1,4 +1,4 @@
-//! What has come out of the verification of a lease so far.
+//! The state of a lease's verification so far.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::document::read_document;
 use super::gang::Orders;
 use crate::platform::app::Broker;
 
-/// What has come out of the verification of a lease so far.
+/// The state of a lease's verification so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseVerdict {
     /// Not every node has reported, or they are still measured together.
@@ -29,7 +29,7 @@ pub enum LeaseVerdict {
     Inconclusive(String),
 }
 
-/// What has come out of the verification of a lease so far.
+/// The state of a lease's verification so far.
 ///
 /// A worker asks this of every lease of a gang in turn. So it reads one verdict or a few counts of the other
 /// orders, and never the answers of their nodes. Errors: the database's.
@@ -97,7 +97,7 @@ fn have_all_passed(lease: &Lease, own: &[Outcome]) -> bool {
     (0..lease.nodes).all(|node| passed.contains(&node))
 }
 
-/// What a verdict that is no pass says of the lease.
+/// The lease verdict for a verdict other than a pass.
 fn unproved(verdict: Verdict, why: String) -> LeaseVerdict {
     match verdict {
         Verdict::Fail => LeaseVerdict::Failed(why),

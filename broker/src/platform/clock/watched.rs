@@ -20,7 +20,7 @@ pub const BOUND: TimeDelta = TimeDelta::seconds(10);
 /// restart takes minutes; after a longer pause the clock may have been set wrong meanwhile.
 const LONGEST_PAUSE: TimeDelta = TimeDelta::hours(1);
 
-/// What the machine shows: the wall clock, and the time since it started, sleep included.
+/// The machine's reading: the wall clock, and the time since it started, sleep included.
 type Read = dyn Fn() -> (DateTime<Utc>, TimeDelta) + Send + Sync;
 
 /// The machine's clock under watch.
@@ -33,7 +33,7 @@ pub struct WatchedClock {
 
 #[derive(Debug, Clone, Copy)]
 struct State {
-    /// What to add to the time since the start.
+    /// The offset to add to the time since the start.
     started_at: DateTime<Utc>,
     /// The wall clock's word for the same, and since when it says so.
     doubted: Option<(DateTime<Utc>, TimeDelta)>,

@@ -1,5 +1,5 @@
-//! Whether a service can run with a configuration: what would sell nothing, or believe everybody, is
-//! refused at start.
+//! Whether a service can run with a configuration: at startup it refuses one that would sell nothing, or
+//! trust everybody.
 
 use super::{Config, ConfigError};
 

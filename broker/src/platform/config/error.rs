@@ -31,7 +31,7 @@ pub enum ConfigError {
     Unfit {
         /// The key.
         key: &'static str,
-        /// What it is.
+        /// The value, in words.
         is: String,
         /// Why that does not do, and what does.
         instead: &'static str,
@@ -43,9 +43,9 @@ pub enum ConfigError {
         most.as_str()
     )]
     Levels {
-        /// What holds at least.
+        /// The lowest level for all.
         least: Level,
-        /// What may be asked for at most.
+        /// The highest level that a demand may ask for.
         most: Level,
     },
     /// An outside issuer cannot be used.
@@ -53,7 +53,7 @@ pub enum ConfigError {
     Oidc {
         /// Its name.
         issuer: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
 }

@@ -25,7 +25,7 @@ pub struct ProviderConfig {
 }
 
 impl ProviderConfig {
-    /// What is on record of it.
+    /// Its record.
     #[must_use]
     pub fn facts(&self) -> ProviderFacts {
         ProviderFacts {

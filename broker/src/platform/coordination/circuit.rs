@@ -1,4 +1,4 @@
-//! Whether a server that we can do without answers at present, and who says so in the log.
+//! Whether an optional server answers at present; logs its loss and its return.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -63,7 +63,7 @@ pub struct Redis {
     unsent: mpsc::Sender<Topic>,
     /// The leases that holders here had when they last asked.
     held: Mutex<HashSet<(String, String)>>,
-    /// What sends, listens and looks whether a lost server is back; ends with this.
+    /// Sends, listens, and checks whether a lost server is back; ends with this.
     _tasks: JoinSet<()>,
 }
 

@@ -34,7 +34,7 @@ pub struct Metric {
     pub kind: Kind,
     /// The labels that it carries.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// The help text.
     pub help: &'static str,
     /// Whether it is looked up when somebody asks, and not kept.
     pub(crate) sampled: bool,
@@ -60,7 +60,7 @@ macro_rules! metrics {
                 kind: Kind::$kind,
                 labels: &[$($label),*],
                 help: $help,
-                // What counts or times is kept; what is at the moment is looked up.
+                // Counters and histograms are kept; current values are read on request.
                 sampled: matches!(Kind::$kind, Kind::Gauge),
             };
         )+

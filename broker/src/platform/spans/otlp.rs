@@ -29,7 +29,7 @@ const ENDPOINTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
-/// Whose spans are handed over: those of libraries say nothing about a reservation.
+/// The targets whose spans are exported: those of libraries tell nothing about a reservation.
 const OURS: [&str; 5] = ["broker", "adapters", "store", "verifier", "simulator"];
 
 /// The kind of a request's span.
@@ -93,7 +93,7 @@ pub(crate) fn provider(exporter: SpanExporter) -> SdkTracerProvider {
         .build()
 }
 
-/// What is handed over: our spans, and on them what is logged from `info` on.
+/// Exports our spans, and the log records of `info` and above on them.
 pub(crate) fn exported<S>(provider: &SdkTracerProvider) -> impl Layer<S> + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

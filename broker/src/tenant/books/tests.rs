@@ -68,7 +68,7 @@ fn credit(units: i64) -> Credit {
     .expect("a credit")
 }
 
-/// What a provider costs, booked as it should be.
+/// A provider's cost, booked correctly.
 fn cost(units: i64) -> Transaction {
     let usd = LedgerUnit::Money(market::money::Currency::Usd);
     let legs = vec![

@@ -150,7 +150,7 @@ impl Post {
     }
 }
 
-/// What went wrong, without the URL, which may hold a secret.
+/// The error, without the URL, which may hold a secret.
 fn in_our_words(error: &reqwest::Error) -> String {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {

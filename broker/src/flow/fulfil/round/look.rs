@@ -94,7 +94,7 @@ impl Round<'_> {
         silences.is_some_and(|silences| *silences >= SILENCES_OF_A_ROUND)
     }
 
-    /// What follows where a lease in use is not to be waited for: it is silent, or was reported.
+    /// The consequence when the broker no longer waits for a lease in use: it is silent, or was reported.
     async fn given_up(&self, lease: &Lease) -> Result<Option<Learned>, FulfilError> {
         match unreachable::given_up(self.broker, &self.reservation, lease).await? {
             None => reported::given_up(self.broker, lease).await,
@@ -323,7 +323,7 @@ impl Round<'_> {
         ids: &[LeaseId],
     ) -> Result<(), FulfilError> {
         for id in ids {
-            // What the tenant wished meanwhile comes before any further order.
+            // The tenant's requests of the meantime come before any further order.
             if self.has_new_wish() {
                 break;
             }
@@ -384,7 +384,7 @@ const fn may_still_verify(state: LeaseState) -> bool {
     )
 }
 
-/// Whether the event says how an order went: kept in the attempt log.
+/// Whether the event tells how an order went: kept in the attempt log.
 const fn is_outcome_of_an_order(event: LeaseEvent) -> bool {
     matches!(event, LeaseEvent::Accepted | LeaseEvent::Passed) || event.is_fall()
 }

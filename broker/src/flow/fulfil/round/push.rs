@@ -22,8 +22,7 @@ use crate::platform::app::Broker;
 
 /// Leases that are seen to at once.
 const AT_ONCE: usize = 16;
-/// How long all of a round may take, in real time: well within the claim. What is not done then is
-/// done at the next look.
+/// How long all of a round may take, in real time: well within the claim. The next look does the rest.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long all that a round sends away may take to be left, in real time: these machines are paid for.
 pub(super) const PARTING: Duration = Duration::from_secs(20);

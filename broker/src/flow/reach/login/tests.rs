@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What is run on a node, and what it says when it has done that.
+/// The command run on a node, and the word that it prints when done.
 const COMMAND: &str = "do it";
 const WORD: &str = "done";
 /// The time allowed for a node that never finishes: long enough to log in to it while others are logged in
@@ -100,8 +100,8 @@ impl Handler for Node {
     }
 }
 
-/// What comes of a command on such a node within this time. That the node is hung up on then is waited
-/// for.
+/// The outcome of a command on such a node within this time. Waits until the connection to the node is
+/// closed.
 async fn told(manner: Manner, patience: Duration) -> Result<(), LoginFailure> {
     let server = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = server.local_addr().expect("an address");

@@ -1,5 +1,5 @@
-//! Whose nodes are measured together: those of a lease or, where every order of a gang got nodes of its
-//! own, of all its leases.
+//! The orders whose nodes are measured together: those of a lease or, where every order of a gang got nodes
+//! of its own, of all its leases.
 
 use std::slice;
 
@@ -125,7 +125,7 @@ impl Orders {
         self.apart
     }
 
-    /// What joins their nodes, where all were sold with the same.
+    /// The fabric of their nodes, where all were sold with the same.
     pub(super) fn sold_as(&self) -> Internode {
         let mut kinds = self.leases.iter().map(|lease| lease.offer.internode);
         let first = kinds.next().unwrap_or(Internode::Unknown);

@@ -120,7 +120,7 @@ impl Wire {
         }
     }
 
-    /// Sends wake-ups to the other processes. What cannot be sent is dropped: they have timers.
+    /// Sends wake-ups to the other processes. A wake-up that cannot be sent is dropped: they have timers.
     pub(super) async fn keep_sending(self, mut unsent: mpsc::Receiver<Topic>) {
         let mut wave = Vec::new();
         while unsent.recv_many(&mut wave, usize::MAX).await > 0 {
