@@ -1,7 +1,7 @@
 //! The HTTP interface: a handler parses, checks who may, calls one stage and renders.
 //!
-//! To find a route, read `routes`. Who may do what is the table of [`access`]; every refusal is a
-//! line of the table in [`error`]. What the calls lead to is in the stages: [`crate::flow::plan`] and on.
+//! To find a route, read `routes`. The table of [`access`] holds the rights; every refusal is a line of the
+//! table in [`error`]. The handlers call the stages: [`crate::flow::plan`] and on.
 
 pub mod access;
 mod agents;

@@ -1,4 +1,4 @@
-//! Who may do what: one table of roles and resource families, and the one function that asks it.
+//! The rights: one table of roles and resource families, and the one function that reads it.
 //!
 //! Nothing is allowed that the table does not name. The scopes of a key narrow its role and never
 //! widen it, and so do its projects. A key of the role `provider` is bound to one provider, and reads
@@ -52,10 +52,10 @@ pub fn default_scopes(role: Role) -> Scopes {
         .collect()
 }
 
-/// What a credential is allowed: its role, narrowed by its scopes, its projects and its provider.
+/// The rights of a credential: its role, narrowed by its scopes, its projects and its provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// What its bearer is there to do.
+    /// The bearer's role.
     pub role: Role,
     /// How far it reaches; a family that is not named is out of reach.
     pub scopes: Scopes,
@@ -86,9 +86,8 @@ impl Grant {
 
     /// Whether all that `other` allows is allowed by this grant as well.
     ///
-    /// Only an administrator can make an administrator: the role sees every tenant, which no
-    /// scope says. What is bound to a provider is for administrators to make, and for what is bound to
-    /// the same one.
+    /// Only an administrator can make an administrator: the role sees every tenant, which no scope states. A
+    /// key bound to a provider can be made by administrators, and by keys bound to the same one.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let may_make = self.role == Role::Admin
@@ -143,8 +142,8 @@ fn word(value: impl serde::Serialize) -> String {
     }
 }
 
-/// What a route asks of its caller. The type of a handler's argument names it, so a handler that
-/// forgets to ask has no caller at all.
+/// The right that a route needs. The type of a handler's argument names it, so a handler that forgets to ask
+/// has no caller at all.
 pub(crate) trait Right: 'static {
     /// The family that the route belongs to.
     const FAMILY: ResourceFamily;

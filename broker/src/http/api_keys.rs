@@ -29,13 +29,13 @@ pub use super::credential::NewSecret;
 pub(crate) struct ApiKeyView {
     /// Its id.
     id: ApiKeyId,
-    /// Who stands behind it: the same for all keys that followed one another.
+    /// Its principal: the same for all keys that followed one another.
     principal_id: PrincipalId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
     /// The beginning of the key, to recognise it by.
     prefix: String,
-    /// What its bearer is there to do.
+    /// The bearer's role.
     role: Role,
     /// How far it reaches into each family of resources, within its role; a family that is not
     /// named is out of reach.
@@ -92,10 +92,10 @@ pub(crate) struct MadeApiKey {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MakeApiKey {
-    /// What to call it.
+    /// Its name.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
-    /// What its bearer is there to do.
+    /// The bearer's role.
     role: Role,
     /// The key's scopes; those of its role by default.
     #[serde(default)]
@@ -169,7 +169,7 @@ pub(crate) async fn make_api_key(
     };
     check_grant(&who, &grant, asked.expires_at, broker.now())?;
     let secret = NewSecret::generate();
-    // What is kept to answer a repetition with must not hold the key.
+    // The answer kept for a repetition must not hold the key.
     let kept_answer = |key: &ApiKey| made(key, None);
     idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let new = NewApiKey {

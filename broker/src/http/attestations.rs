@@ -34,7 +34,7 @@ pub(crate) struct AttestationBody {
     simulated: bool,
     /// The countersigned document, a compact JWS. Its key is in `/.well-known/jwks.json`.
     jws: String,
-    /// What the document says.
+    /// The document's content.
     document: Attestation,
     /// When it was signed.
     created_at: DateTime<Utc>,

@@ -32,11 +32,11 @@ pub(crate) struct AuditItem {
     seq: i64,
     /// When.
     at: DateTime<Utc>,
-    /// Who stood behind the credential; `null` on the command line.
+    /// The principal of the credential; `null` on the command line.
     principal_id: Option<String>,
     /// The tenant that they belonged to.
     own_tenant_id: Option<String>,
-    /// What they were there to do.
+    /// The caller's role.
     role: Option<String>,
     /// How they showed it: `api_key`, `token`, `oidc`, `command_line`.
     credential: String,
@@ -44,13 +44,13 @@ pub(crate) struct AuditItem {
     key_prefix: Option<String>,
     /// The outside issuer.
     issuer: Option<String>,
-    /// Who they were to that issuer.
+    /// Their subject at that issuer.
     subject: Option<String>,
-    /// What was asked for: the operation's id in this document, or the command.
+    /// The request: the operation's id in this document, or the command.
     operation: String,
     /// The id of what it was done to.
     target: Option<String>,
-    /// What came of it: `done`, `refused`, `failed`.
+    /// The outcome: `done`, `refused`, `failed`.
     outcome: String,
     /// The HTTP status of the answer.
     #[schema(minimum = 100, maximum = 599)]

@@ -1,8 +1,8 @@
-//! Who is calling: the bearer of an API key, of a token traded for one, or of a token of an outside
+//! Identifies the caller: the bearer of an API key, of a token traded for one, or of a token of an outside
 //! issuer.
 //!
-//! A handler names the right it needs in the type of its argument ([`May`]). What each role may do
-//! is the table of [`super::access`].
+//! A handler names the right it needs in the type of its argument ([`May`]). The table of [`super::access`]
+//! holds the rights of each role.
 
 mod may;
 
@@ -73,7 +73,7 @@ pub(super) fn forget_keys(request: &HttpRequest) {
     }
 }
 
-/// What a caller showed.
+/// The credential that a caller showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// An API key, or a token traded for one.
@@ -91,16 +91,16 @@ pub(crate) enum Shown {
     Login {
         /// The issuer.
         issuer: String,
-        /// Who the caller is to it.
+        /// The caller's subject there.
         subject: String,
     },
 }
 
-/// Who is calling.
+/// The caller.
 #[derive(Debug, Clone)]
 pub(crate) struct Principal {
-    /// Who stands behind the credential: the same for all keys that followed one another, and for
-    /// all logins of one subject.
+    /// The principal of the credential: the same for all keys that followed one another, and for all logins
+    /// of one subject.
     pub(crate) id: PrincipalId,
     /// The tenant that the call is about: the caller's own, or the one that an administrator
     /// named.
@@ -109,14 +109,14 @@ pub(crate) struct Principal {
     pub(crate) own_tenant: TenantId,
     /// Whether a tenant was named in the address.
     pub(crate) tenant_named: bool,
-    /// What the caller is allowed.
+    /// The caller's rights.
     pub(crate) grant: Grant,
-    /// What the caller showed.
+    /// The credential that the caller showed.
     pub(crate) shown: Shown,
 }
 
 impl Principal {
-    /// What of the tenant's things the caller reaches.
+    /// The part of the tenant's things that the caller reaches.
     pub(crate) fn reach(&self) -> Reach {
         Reach {
             tenant: self.tenant,
@@ -267,7 +267,7 @@ fn expired() -> ApiError {
     )
 }
 
-/// Who makes a request, where that was asked already.
+/// The caller of a request, where it was identified already.
 pub(crate) fn caller_of(request: &HttpRequest) -> Option<Arc<Principal>> {
     let extensions = request.extensions();
     extensions
@@ -280,10 +280,10 @@ pub(crate) fn forget_caller(request: &HttpRequest) {
     request.extensions_mut().remove::<Caller>();
 }
 
-/// Who makes a request, as it is kept with it.
+/// The caller of a request, as kept with it.
 struct Caller(Arc<Principal>);
 
-/// Who makes a request; asked once for each.
+/// The caller of a request; identified once for each.
 ///
 /// Errors: what is wrong with the credential or the tenant that it names.
 pub(super) async fn identify(request: &HttpRequest) -> Result<Arc<Principal>, ApiError> {
@@ -433,7 +433,7 @@ async fn touch(broker: &Broker, key: &ApiKey) {
     }
 }
 
-/// Whom a call is about.
+/// The tenant that a call is about.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WhoseTenant {

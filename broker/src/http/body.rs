@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A JSON body that fits `T` and has at most `LIMIT` bytes.
 #[derive(Debug)]
 pub(crate) struct Body<T, const LIMIT: usize = LIMIT_BYTES> {
-    /// What it says.
+    /// The parsed value.
     pub(crate) value: T,
     /// The bytes as they came, by which a repeated request is known.
     pub(crate) bytes: Bytes,

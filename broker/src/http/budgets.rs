@@ -30,7 +30,7 @@ pub(crate) struct BudgetView {
     period: BudgetPeriod,
     /// US dollars that may be spent in one period.
     cap_usd: Money,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     mode: BudgetMode,
     /// At which percentages of the cap an event tells.
     thresholds_percent: Vec<u16>,
@@ -66,7 +66,7 @@ pub(crate) struct AddBudget {
     period: BudgetPeriod,
     /// US dollars that may be spent in one period, above 0.
     cap_usd: Money,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     mode: BudgetMode,
     /// At which percentages of the cap an event tells: up to ten different ones.
     #[serde(default = "usual_thresholds")]
@@ -86,14 +86,14 @@ const fn usual_grace() -> u32 {
     3_600
 }
 
-/// What is to be different; what is left out stays.
+/// The changes; fields that are left out stay.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeBudget {
     /// US dollars that may be spent in one period, above 0.
     #[serde(default)]
     cap_usd: Option<Money>,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     #[serde(default)]
     mode: Option<BudgetMode>,
     /// At which percentages of the cap an event tells.
@@ -140,7 +140,7 @@ pub(crate) async fn list_budgets(
     Ok(web::Json(page.map(BudgetView::from)))
 }
 
-/// Makes a budget: for an administrator. What is committed already counts against it and stays.
+/// Makes a budget: for an administrator. Existing commitments count against it and stay.
 #[utoipa::path(
     tag = "spending",
     params(IdempotencyHeader),

@@ -25,12 +25,12 @@ pub(crate) struct WhenCancelled {
     to: Option<DateTime<Utc>>,
 }
 
-/// What one tenant cancelled before the hand-off.
+/// The orders that one tenant cancelled before the hand-off.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct CancelledOrdersView {
     /// The tenant.
     tenant_id: TenantId,
-    /// What it is called.
+    /// Its name.
     tenant: String,
     /// How many orders its providers had accepted.
     orders: u64,

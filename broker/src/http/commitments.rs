@@ -26,7 +26,7 @@ use crate::platform::app::Broker;
 pub(crate) struct CommitmentView {
     /// Its id.
     id: CommitmentId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
     /// Where it was paid for.
     provider: ProviderId,
@@ -73,7 +73,7 @@ impl CommitmentView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddCommitment {
-    /// What to call it: the number of a contract, say.
+    /// Its name: the number of a contract, say.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
     /// Where it was paid for.
@@ -253,7 +253,7 @@ pub(crate) async fn show_commitment(
     Ok(web::Json(CommitmentView::at(&open, now)))
 }
 
-/// Withdraws a commitment: no plan takes it any more. What is quoted or reserved stays as it is.
+/// Withdraws a commitment: no plan takes it any more. Existing quotes and reservations stay as they are.
 #[utoipa::path(
     tag = "capacity",
     params(("id" = CommitmentId, Path, description = "The commitment"), IdempotencyHeader),

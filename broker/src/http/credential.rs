@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::access::Grant;
 use crate::platform::keys::{KeyPair, TOKEN_LIFETIME};
 
-/// What every API key begins with.
+/// The prefix of every API key.
 pub const API_KEY_PREFIX: &str = "gpb_";
 
 /// How far two clocks may differ. Units: seconds.
@@ -69,7 +69,7 @@ pub fn hash_api_key(secret: &str) -> String {
     blake3::hash(secret.as_bytes()).to_hex().to_string()
 }
 
-/// What a token says. Times are seconds since 1970.
+/// The claims of a token. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claims {
     iss: String,

@@ -25,7 +25,7 @@ pub(crate) struct CreditView {
     id: CreditId,
     /// US dollars that the tenant need not pay.
     amount_usd: Money,
-    /// What for.
+    /// The reason.
     reason: String,
     /// When it was given.
     granted_at: DateTime<Utc>,
@@ -48,7 +48,7 @@ impl From<&Credit> for CreditView {
 pub(crate) struct GrantCredit {
     /// US dollars, above 0 and at most 1000000.
     amount_usd: Money,
-    /// What for; the tenant reads it too.
+    /// The reason; the tenant reads it too.
     #[schema(min_length = 1, max_length = 200)]
     reason: String,
 }

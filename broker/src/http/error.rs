@@ -1,7 +1,7 @@
 //! Problem documents (RFC 9457): every refusal has a stable code, and the table of codes is here.
 //!
-//! What a stage's error means at the edge stands beside the handler that calls the stage. The
-//! request id is put in by `request`, which knows it.
+//! The handler that calls a stage maps the stage's errors to codes. `request`, which knows the request id,
+//! puts it in.
 
 use actix_web::HttpResponse;
 use actix_web::body::BoxBody;
@@ -30,8 +30,8 @@ pub(crate) struct Code {
 
 /// A refusal as the caller sees it.
 ///
-/// `detail` says what is wrong and what to do; it carries nothing of the database. What looks like a
-/// key in it is hidden when it is shown.
+/// `detail` names the fault and the remedy; it carries nothing of the database. Words in it that look like
+/// keys are hidden when it is shown.
 #[derive(Debug)]
 pub struct ApiError {
     code: &'static Code,
@@ -199,7 +199,7 @@ impl ApiError {
     }
 }
 
-/// What is at fault, without what looks like a key.
+/// The fault, without words that look like keys.
 fn without_keys(fault: &DemandFault) -> DemandFault {
     DemandFault {
         field: masked(&fault.field).into_owned(),
@@ -335,7 +335,7 @@ pub struct Problem {
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong this time, and what to do.
+    /// The fault in this case, and the remedy.
     detail: String,
     /// The stable code to act on.
     #[schema(schema_with = code_schema)]

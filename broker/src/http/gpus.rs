@@ -47,7 +47,7 @@ pub(crate) async fn list_gpus(
     ))
 }
 
-/// What a GPU costs today.
+/// The price of a GPU today.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct PriceIndex {
     /// The GPU or family that was asked for.
@@ -61,7 +61,7 @@ pub(crate) struct PriceIndex {
     terms: Vec<TermsIndex>,
 }
 
-/// What a GPU costs under some terms.
+/// The price of a GPU under some terms.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct TermsIndex {
     /// The terms.

@@ -25,7 +25,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// The longest key.
 const MAX_KEY: usize = 255;
 
-/// What an effect takes along in its transaction.
+/// The rows that an effect writes in its transaction as well.
 #[derive(Debug)]
 pub(crate) struct Effect {
     mark: Option<IdempotencyMark>,
@@ -77,8 +77,8 @@ fn key(request: &HttpRequest) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// The key as it is kept. What was answered to others of the tenant is no answer for a caller who
-/// works in some projects only, so such a caller's keys are of those projects.
+/// The key as it is kept. A caller who works in some projects only must not get the answers of others of the
+/// tenant, so such a caller's keys are separate by projects.
 fn within_reach<'a>(key: &'a str, who: &Principal) -> Cow<'a, str> {
     match who.grant.projects {
         Projects::All => Cow::Borrowed(key),
@@ -89,7 +89,7 @@ fn within_reach<'a>(key: &'a str, who: &Principal) -> Cow<'a, str> {
     }
 }
 
-/// What is asked beyond method and path: of some calls the query says whom they are about.
+/// The request beyond method and path: in some calls the query names the tenant.
 fn digest(query: &str, body: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(body);
@@ -162,7 +162,7 @@ pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
     }
 }
 
-/// What the write behind an effect is to complete. `render` shows the row that it leads to.
+/// The completion of the write behind an effect. `render` shows the resulting row.
 pub(crate) fn completion<'a, T>(
     effect: &'a Effect,
     render: &'a (dyn Fn(&T) -> Answer + Send + Sync),

@@ -88,7 +88,7 @@ pub(super) async fn count_stranger<B>(response: &ServiceResponse<B>) -> Option<C
 }
 
 impl Counted {
-    /// What the caller is answered who has used up the quota; `None` within it.
+    /// The answer to a caller who has used up the quota; `None` within it.
     pub(super) fn refusal(&self) -> Option<ApiError> {
         if self.check.allowed {
             return None;
@@ -194,8 +194,8 @@ pub(super) fn address(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr
     Some(origin(peer, &lines.join(","), trusted))
 }
 
-/// Walks back from the peer through what proxies noted, as long as each is one of ours. What a
-/// stranger wrote further on is never believed.
+/// Walks back from the peer through the addresses that proxies recorded, as long as each is one of ours.
+/// Addresses that a stranger wrote further on are never trusted.
 fn origin(peer: IpAddr, forwarded: &str, trusted: &[IpNet]) -> IpAddr {
     let mut origin = peer.to_canonical();
     for hop in forwarded.rsplit(',') {

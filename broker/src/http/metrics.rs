@@ -23,10 +23,10 @@ use crate::platform::metrics;
 
 /// The text format of Prometheus.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// What requests that no route serves are counted under.
+/// The label for requests that no route serves.
 const UNMATCHED: &str = "unmatched";
 
-/// What this replica counts and times, and how it stands, in the text format of Prometheus.
+/// The metrics of this replica, in the text format of Prometheus.
 ///
 /// For an administrator's key, or for the token of `server.metrics_token`.
 #[utoipa::path(

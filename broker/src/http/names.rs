@@ -5,8 +5,7 @@ use super::error::ApiError;
 /// The longest name. Units: characters.
 const MAX_CHARS: usize = 100;
 
-/// What is wrong with a name that stands in the field `field`: blank, longer than 100 characters, or
-/// not printable.
+/// The fault of a name in the field `field`: blank, longer than 100 characters, or not printable.
 pub(crate) fn name_fault(field: &str, name: &str) -> Option<String> {
     let fits = !name.trim().is_empty()
         && name.chars().count() <= MAX_CHARS

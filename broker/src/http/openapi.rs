@@ -1,7 +1,7 @@
 //! The OpenAPI document: collected from the table of routes, then finished.
 //!
-//! What every route has in common is put in here once: problem documents, the ways to log in, and
-//! bounds for numbers. Its text is the same on every run.
+//! The parts common to all routes are put in here once: problem documents, the ways to log in, and bounds for
+//! numbers. Its text is the same on every run.
 
 use actix_web::App;
 use serde_json::{Map, Value, json};
@@ -122,7 +122,7 @@ fn name_tenants(document: &mut Value) {
         let given = operation["parameters"].as_array().cloned();
         let mut parameters = given.unwrap_or_default();
         let is_named = parameters.iter().any(|one| one["name"] == "tenant");
-        // What says how it is called is called without login, or with another one.
+        // A route that states its own security is called without login, or with another one.
         if operation["security"].is_null() && !is_named {
             parameters.push(json!({ "$ref": "#/components/parameters/WhoseTenant" }));
             operation["parameters"] = Value::Array(parameters);

@@ -25,9 +25,9 @@ use crate::platform::app::Broker;
 pub(crate) struct PlanBody {
     /// Its id.
     id: PlanId,
-    /// What was asked for.
+    /// The demand.
     demand: Demand,
-    /// What was found.
+    /// The result of the search.
     #[serde(flatten)]
     found: PlanView,
     /// When.
@@ -134,7 +134,7 @@ pub(crate) async fn show_plan(
     PlanBody::try_from(&record).map(web::Json)
 }
 
-/// What became of an offer in a plan.
+/// The outcome of an offer in a plan.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct PlanOfferBody {
     /// The plan.
@@ -145,8 +145,8 @@ pub(crate) struct PlanOfferBody {
     verdicts: Vec<OfferVerdict>,
 }
 
-/// What became of one offer in a plan: in which candidate it stands, or why it is refused, with its own
-/// figures. It is asked of the market as it was when the plan was made.
+/// The outcome of one offer in a plan: its candidate, or the reason for its refusal, with its own figures.
+/// The answer is for the market as it was when the plan was made.
 #[utoipa::path(
     tag = "plans",
     params(

@@ -42,7 +42,7 @@ impl From<&Project> for ProjectView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MakeProject {
-    /// What to call it.
+    /// Its name.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
 }

@@ -85,12 +85,12 @@ impl From<BookPrice> for PriceRow {
     }
 }
 
-/// What was agreed with a provider.
+/// The terms agreed with a provider.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderAccountView {
     /// Its id.
     id: ProviderAccountId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
     /// With whom.
     provider: ProviderId,
@@ -114,11 +114,11 @@ impl From<&ProviderAccount> for ProviderAccountView {
     }
 }
 
-/// What was agreed with a provider, to hold from now on.
+/// The terms agreed with a provider, in force from now on.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddProviderAccount {
-    /// What to call it: the number of a contract, say.
+    /// Its name: the number of a contract, say.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
     /// With whom.
@@ -221,7 +221,7 @@ pub(crate) async fn show_provider_account(
     Ok(web::Json(ProviderAccountView::from(&account)))
 }
 
-/// Withdraws a provider account: list prices hold again. What is quoted or reserved stays as it is.
+/// Withdraws a provider account: list prices apply again. Existing quotes and reservations stay as they are.
 #[utoipa::path(
     tag = "capacity",
     params(("id" = ProviderAccountId, Path, description = "The account"), IdempotencyHeader),

@@ -125,14 +125,14 @@ pub(crate) struct ProviderItem {
     credential: Option<CredentialMark>,
     /// For an administrator: where its interface is, when not where its adapter says; else `null`.
     base_url: Option<String>,
-    /// Who operates it, where that is on record here; else `null`, and no policy on operators lets it
-    /// in.
+    /// The operator, where that is on record here; else `null`, and no policy on operators admits the
+    /// provider.
     operator: Option<Operator>,
-    /// What it is certified for, as far as evidence is on record here.
+    /// Its certifications, as far as evidence is on record here.
     certifications: Vec<Certification>,
     /// How fast it promised the storage of its machines to be, as far as that is on record here.
     storage: Vec<StorageOnRecord>,
-    /// What the orders of the last 30 days there say of the next one.
+    /// The record of the orders of the last 30 days there, as a forecast for the next one.
     reliability: Reliability,
     /// For an administrator: how those orders ended, of all tenants; else `null`.
     acceptance: Option<AcceptanceRecord>,
@@ -141,8 +141,8 @@ pub(crate) struct ProviderItem {
     /// For an administrator: machines that were in tenants' hands, were given up because the provider did not
     /// show them, and run again. Each waits for `broker sweep --end-returned LEASE`; else `null`.
     returned: Option<Vec<ReturnedMachine>>,
-    /// Whether its last reading is within its freshness limit. What was read to be ordered is
-    /// not fresh once the provider is not connected any more.
+    /// Whether its last reading is within its freshness limit. A reading made for orders is not fresh once
+    /// the provider is not connected any more.
     fresh: bool,
     /// Past this age its offers are not matched; `null` for price lists, which have no limit.
     /// Units: seconds.

@@ -63,7 +63,7 @@ pub(crate) struct QuoteBody {
     id: QuoteId,
     /// The plan whose candidate it prices.
     plan_id: PlanId,
-    /// What is sold.
+    /// The item sold.
     lines: Vec<LineView>,
     /// US dollars for the first hour of all lines.
     price_usd_hour: Option<Money>,

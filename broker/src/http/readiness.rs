@@ -48,7 +48,7 @@ pub(crate) struct Part {
     name: &'static str,
     /// How it stands.
     status: Standing,
-    /// What is wrong and what to do; absent when nothing is.
+    /// The trouble and the remedy; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
@@ -136,8 +136,7 @@ fn lost_database() -> Part {
     Part::of("database", Standing::Failed, detail)
 }
 
-/// What the database was last found to be: however many ask, it is looked at once a second, and by one
-/// of them.
+/// The last state of the database: one caller checks it once a second for all others.
 #[derive(Default)]
 pub(crate) struct LastLook(Mutex<Option<(DateTime<Utc>, Vec<Part>)>>);
 

@@ -25,7 +25,7 @@ pub(crate) enum Form {
     Csv,
 }
 
-/// What to sum up.
+/// The report's query.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -43,7 +43,7 @@ pub(crate) struct AskCosts {
     format: Option<Form>,
 }
 
-/// What was charged, and beside it what need not be paid of that.
+/// The charges, and beside them the part that need not be paid.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct CostAnswer {
     #[serde(flatten)]

@@ -1,5 +1,5 @@
-//! What surrounds every request: its id, its span in the log, the headers of every answer, and the
-//! last word on problem documents.
+//! The frame of every request: its id, its span in the log, the headers of every answer, and the last step of
+//! problem documents.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// The longest request id that is taken from a caller.
 const MAX_ID: usize = 64;
 
-/// What is known of a request from its first line and headers.
+/// The facts about a request from its first line and headers.
 #[derive(Debug, Clone)]
 struct Known {
     /// The id under which the log knows it.

@@ -49,7 +49,7 @@ pub(crate) struct LargeSteps {
     judging: Semaphore,
 }
 
-/// Who sends a large message.
+/// The sender of a large message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Whose {
     provider: ProviderId,
@@ -171,7 +171,7 @@ impl From<StepRefusal> for ApiError {
     }
 }
 
-/// Who is about to send a large message, as the head of the request says before it is read.
+/// The sender of a large message, as the request's head names it before the body is read.
 struct Sender {
     key: AgentKey,
     /// The digest of the message; none where the agent sends none.

@@ -45,7 +45,7 @@ pub(crate) struct WebhookEndpointView {
     id: WebhookEndpointId,
     /// Where events are sent.
     url: String,
-    /// What the tenant says of it.
+    /// The tenant's note on it.
     description: String,
     /// The kinds of events that it gets; all, when the list is empty.
     event_types: Vec<EventType>,
@@ -99,7 +99,7 @@ pub(crate) struct AddWebhookEndpoint {
     /// Where events are to be sent: a public `https` address.
     #[schema(min_length = 1, max_length = 2_000, format = "uri")]
     url: String,
-    /// What to say of it.
+    /// A note on it.
     #[serde(default)]
     #[schema(max_length = 200)]
     description: String,
@@ -117,7 +117,7 @@ const fn yes() -> bool {
     true
 }
 
-/// What is to be different; what is left out stays.
+/// The changes; fields that are left out stay.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeWebhookEndpoint {
@@ -125,7 +125,7 @@ pub(crate) struct ChangeWebhookEndpoint {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 2_000, format = "uri")]
     url: Option<String>,
-    /// What to say of it.
+    /// A note on it.
     #[serde(default)]
     #[schema(max_length = 200)]
     description: Option<String>,
@@ -174,7 +174,7 @@ pub(crate) async fn add_webhook_endpoint(
     let asked = body.value;
     check(&broker, Some(&asked.url), Some(&asked.description))?;
     let secret = WebhookSecret::generate();
-    // What is kept to answer a repetition with must not hold the secret.
+    // The answer kept for a repetition must not hold the secret.
     let kept_answer = |endpoint: &WebhookEndpoint| made(StatusCode::CREATED, endpoint, None);
     idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let new = NewWebhookEndpoint {
@@ -241,8 +241,8 @@ pub(crate) async fn show_webhook_endpoint(
     Ok(web::Json(WebhookEndpointView::from(&endpoint)))
 }
 
-/// Changes a webhook endpoint. What is on its way goes to the new address; one that is enabled
-/// again gets what was still to be tried.
+/// Changes a webhook endpoint. Pending messages go to the new address; one that is enabled again gets the
+/// messages that were still to be tried.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),

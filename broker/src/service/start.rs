@@ -148,8 +148,8 @@ pub async fn with_store(
     Ok(broker)
 }
 
-/// What this replica shares with others: on Redis where one is configured, which need not answer
-/// yet; else in process.
+/// The coordination state that this replica shares with others: on Redis where one is configured, which need
+/// not answer yet; else in process.
 async fn hot_state(
     config: &Config,
     store: &Store,

@@ -37,7 +37,7 @@ pub struct Effort {
     pub connections: NonZeroUsize,
 }
 
-/// What was measured of a route and of its floor.
+/// The measurements of a route and of its floor.
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteFigures {
     /// The route.
@@ -54,7 +54,7 @@ pub struct RouteFigures {
     pub p99_to_floor: f64,
 }
 
-/// What was measured of one server.
+/// The measurements of one server.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Figures {
     /// Answers in a second, of one worker.

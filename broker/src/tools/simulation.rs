@@ -62,7 +62,7 @@ pub struct WorldOptions {
     pub configure_market: Box<dyn Fn(&mut simulator::Config) + Send + Sync>,
 }
 
-/// What stands between the broker and an adapter.
+/// A wrapper between the broker and an adapter.
 pub type Wrap = dyn (Fn(&'static dyn Adapter) -> &'static dyn Adapter) + Send + Sync;
 
 impl WorldOptions {
@@ -150,7 +150,7 @@ impl World {
         &self.simulator
     }
 
-    /// What the clock shows, for a person.
+    /// The clock's time, for a person.
     #[must_use]
     pub fn clock_time(&self) -> String {
         self.clock.now().format("%d %b %H:%M:%S").to_string()
@@ -295,7 +295,7 @@ pub struct SharedMarket {
     pub links: Vec<ProviderLink>,
 }
 
-/// What the control plane says of the providers.
+/// The control plane's answer about the providers.
 #[derive(Deserialize)]
 struct MarketAnswer {
     providers: Vec<ProviderAnswer>,

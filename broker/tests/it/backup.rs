@@ -239,7 +239,7 @@ async fn restored_after(
     assert!(checked.status.success(), "{checked:?}");
     assert_eq!(said(&checked)["balanced"], true);
 
-    // What was bought since might be another broker's: it is left alone until a person says so.
+    // Machines bought since might be another broker's: they are left alone until a person decides.
     let swept = run(&["sweep", "--json"]);
     assert_eq!(swept.status.code(), Some(1), "{swept:?}");
     assert_eq!(

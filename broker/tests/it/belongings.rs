@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::lifecycle::scene::fleet;
 use crate::service::{Key, SSH_LINE, Service, orderable_demand};
 
-/// What one principal of a tenant made.
+/// The things that one principal of a tenant made.
 #[derive(Debug, Clone)]
 pub(crate) struct Belongings {
     pub(crate) tenant: String,
@@ -16,7 +16,7 @@ pub(crate) struct Belongings {
     pub(crate) reservation: String,
     /// It was handed off: its nodes run, and their access is delivered.
     pub(crate) in_use: String,
-    /// What its node was found to be.
+    /// Its node's attestation.
     pub(crate) attestation: String,
     pub(crate) budget: String,
     pub(crate) commitment: String,

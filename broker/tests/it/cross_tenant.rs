@@ -23,7 +23,7 @@ fn number(name: &str, usual: u64) -> u64 {
     set.map_or(usual, |text| text.parse().expect("a whole number"))
 }
 
-/// What is shared by all callers.
+/// The state shared by all callers.
 struct Scene {
     service: Service,
     victim: Belongings,
@@ -318,7 +318,7 @@ impl Scene {
         }
     }
 
-    /// What an administrator of the victim's sees of all that it has.
+    /// The victim's things, as an administrator of its tenant sees them.
     async fn seen_by(&self, key: &Key) -> Vec<Value> {
         let mut seen = Vec::new();
         // The log tells of calls that were refused, as it should.

@@ -136,7 +136,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
         if offer["orderable"] == true {
             let sku = offer["sku"].as_str().expect("a SKU");
             for seller in Provider::ALL {
-                // What one does not sell by this name stays as it is.
+                // An offer that is not sold under this name stays as it is.
                 let _ = service
                     .world
                     .simulator()
@@ -174,7 +174,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
 
     check().await;
 
-    // What another release kept is named as that.
+    // A plan kept by another release is reported as that.
     let store = service.world.broker().store();
     let (id, _) = &plans[0];
     let replay = || broker(&service, &["audit", "replay", id, "--data-dir", "."]);

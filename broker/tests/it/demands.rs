@@ -74,7 +74,7 @@ impl Schemas {
         (field, name)
     }
 
-    /// What may stand in a field, in words.
+    /// The values that a field takes, in words.
     fn kind(&self, field: &Value) -> String {
         let (field, name) = self.core(field);
         if let Some(name) = name {

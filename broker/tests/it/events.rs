@@ -331,7 +331,7 @@ async fn a_tenant_has_so_many_streams_and_a_service_that_stops_ends_them_all() {
     assert!(refused.header("retry-after").is_some());
     assert_eq!(service.with(&key).get("/v1/events").await.status, 200);
     streams.push(Stream::open(&service, &other.secret, "/v1/events", None).await);
-    // What holds up the end is cut at last, and does not end by itself.
+    // A stream that holds up the end is cut at last, and does not end by itself.
     in_time("the end of the service", service.stop()).await;
     for stream in streams {
         assert!(stream.ends_uncut().await, "a stream held up the end");

@@ -1,4 +1,4 @@
-//! What the service answers from memory, and when it no longer does.
+//! Answers of the service from memory, and the end of their validity.
 
 use broker::flow::ingest;
 use chrono::TimeDelta;

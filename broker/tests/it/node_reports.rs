@@ -22,7 +22,7 @@ pub(crate) async fn in_use(demand: &Value) -> (Service, Key, String) {
     (service, key, path)
 }
 
-/// What `verifier run --json` prints on a node in use whose first GPU loses so many words.
+/// The output of `verifier run --json` on a node in use whose first GPU loses so many words.
 pub(crate) async fn result(service: &Service, key: &Key, path: &str, bad_words: u32) -> Value {
     let node = access(service, key, path).await["nodes"][0].clone();
     let uuids = node["gpu_order"].as_array().expect("ids");

@@ -58,7 +58,7 @@ fn id_of(provider: Provider) -> ProviderId {
     ProviderId::parse(provider.as_str()).expect("an id")
 }
 
-/// What enters a simulated provider.
+/// The body that enters a simulated provider.
 fn entry(service: &Service, provider: Provider) -> Value {
     let simulator = service.world.simulator();
     json!({

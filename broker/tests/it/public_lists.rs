@@ -347,7 +347,7 @@ fn an_open_form_serves_where_each_that_it_may_be_would() {
     assert_eq!(ranked(&met), ["ovhcloud a100-360 6.15"]);
     let told = met.candidates[0].reasons.join("\n");
     assert!(told.contains("planned as A100-PCIe-80"), "{told}");
-    // What fits into neither of the two is served by none.
+    // A model that fits into neither of the two is served by none.
     let mut larger = fleet("bf16");
     larger["model"] = json!("Llama 3.1 405B");
     assert_eq!(plan(&lists, &larger).eligible, 0);

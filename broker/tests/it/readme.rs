@@ -17,7 +17,7 @@ use tokio::process::Command;
 
 use crate::eventually::{in_time, output_of};
 
-/// What stands behind the backquotes of a block that is run in one shell with its like.
+/// The marker after the backquotes of a block that is run in one shell with its like.
 const WALK: &str = "sh walk";
 
 fn root() -> PathBuf {
@@ -159,7 +159,7 @@ fn of_broker(words: &[String]) -> Option<Vec<&str>> {
     Some(["broker"].into_iter().chain(ours).collect())
 }
 
-/// What the walk needs and this machine does not have.
+/// The programs that the walk needs and this machine does not have.
 fn missing() -> Option<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let has = |name: &str| env::split_paths(&path).any(|folder| folder.join(name).is_file());

@@ -32,7 +32,7 @@ struct Ran {
     said: String,
 }
 
-/// What lets a node be looked at again.
+/// The permit to check a node in use again.
 async fn permit(service: &Service, key: &Key, path: &str, node: u32) -> Value {
     let route = format!("{path}/nodes/{node}/recheck");
     let answer = service.with(key).send("POST", &route, None).await;
@@ -286,7 +286,7 @@ async fn a_swapped_gpu_ends_the_warranty_and_its_machine_is_replaced() {
             .expect("a recount")
             .is_balanced()
     );
-    // What somebody in the tenant's place let its node show is known of no lease.
+    // GPUs that somebody in the tenant's place let its node show are recorded for no lease.
     let shown = store::sightings::NewSighting {
         uuid: "GPU-of-another".to_owned(),
         serial: None,

@@ -1,7 +1,7 @@
 //! No secret reaches a log or an error of the real command (invariant 13).
 //!
-//! Canaries are planted in the secrets of its configuration and of a running service. What it prints,
-//! down to `trace`, is searched for every canary. In [`life`] so is all that it answers and keeps.
+//! Canaries are planted in the secrets of its configuration and of a running service. Its output, down to
+//! `trace`, is searched for every canary. [`life`] also searches all answers and all stored data.
 
 mod binary;
 mod life;

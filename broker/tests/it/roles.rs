@@ -26,7 +26,7 @@ const CALLERS: [Role; 6] = [
     Role::Viewer,
 ];
 
-/// What each caller gets: `+` let through, `x` 403, `.` 404, `t` 401 (another kind of credential).
+/// The answer for each caller: `+` admitted, `x` 403, `.` 404, `t` 401 (another kind of credential).
 ///
 /// First about what their own tenant has, then about what another has: by its id in the path or
 /// the body, or by `?tenant=` where a route takes no id. Last what a member gets whose key works in

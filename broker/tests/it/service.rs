@@ -39,7 +39,7 @@ pub(crate) struct Key {
     pub(crate) secret: String,
 }
 
-/// What was answered.
+/// The answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

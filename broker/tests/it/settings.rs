@@ -204,7 +204,7 @@ fn put(document: &mut toml::Table, name: &str) {
     document.insert(key.to_owned(), value);
 }
 
-/// What the binary says of a `broker.toml`.
+/// The binary's message about a `broker.toml`.
 fn complaint(document: &toml::Table) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("broker.toml"), document.to_string()).expect("a file");

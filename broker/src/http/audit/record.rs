@@ -1,4 +1,4 @@
-//! What goes into the audit log of a request.
+//! The audit log's entry for a request.
 //!
 //! An effect takes its entry along in its own transaction (see [`super::super::idempotency`]).
 //! [`record_rest`] appends what had no transaction to ride in: refusals for want of a right, all
@@ -62,7 +62,7 @@ fn entry(broker: &Broker, request: &HttpRequest, who: &Principal) -> NewAuditEnt
     }
 }
 
-/// What was named, where it can be an id: a caller who is refused may write anything there.
+/// The named target, where it can be an id: a refused caller may write anything there.
 fn plain(named: &str) -> Option<String> {
     let is_plain = named.len() <= MAX_TARGET && named.bytes().all(|byte| byte.is_ascii_graphic());
     is_plain.then(|| named.to_owned())
@@ -97,14 +97,14 @@ pub(super) async fn record_rest<B>(response: &ServiceResponse<B>) {
     entry.outcome = outcome;
     entry.status = Some(response.status().as_u16());
     entry.code = code_of(response);
-    // What the answer says has happened; that it could not be noted is for a person to look at.
+    // The answer's effect has happened; a person must look at the missing entry.
     if let Err(failure) = broker.store().audit().append(entry).await {
         let causes = crate::chain(&failure);
         error!(error = %causes, "An audit entry could not be written: {causes}");
     }
 }
 
-/// What is to be recorded of an answer, and of whom; `None` for nothing.
+/// The outcome to record for an answer, and the caller; `None` for nothing.
 fn unsettled<B>(response: &ServiceResponse<B>) -> Option<(AuditOutcome, Arc<Principal>)> {
     let request = response.request();
     let who = caller_of(request)?;
@@ -123,7 +123,7 @@ fn code_of<B>(response: &ServiceResponse<B>) -> Option<String> {
     Some(said.as_error::<ApiError>()?.code().to_owned())
 }
 
-/// What is recorded of an answer; `None` for nothing.
+/// The outcome to record for an answer; `None` for nothing.
 fn outcome(status: StatusCode, changes: bool, foreign: bool) -> Option<AuditOutcome> {
     if status == StatusCode::FORBIDDEN {
         return Some(AuditOutcome::Refused);

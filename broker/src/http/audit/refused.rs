@@ -40,7 +40,7 @@ const OF_NODES: [&str; 2] = [
     "/v1/verifications/{id}/gang",
 ];
 
-/// Whose refusals stand in the log already.
+/// The callers whose refusals are in the log already.
 #[derive(Default)]
 pub(crate) struct Refused(Mutex<Noted>);
 
@@ -134,7 +134,7 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
     }
     let broker = request.app_data::<web::Data<Broker>>()?;
     let refused = request.app_data::<web::Data<Refused>>()?;
-    // Whose key it is takes a look into the database.
+    // Finding the owner of a key takes a look into the database.
     if !refused.has_room(is_key, broker.now()) {
         return None;
     }
@@ -184,7 +184,7 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
 /// The key that was shown, where it is one that was good once.
 async fn known(broker: &Broker, shown: &str) -> Option<ApiKey> {
     let keys = broker.store().api_keys().across_tenants();
-    // What cannot be looked up is noted as unknown.
+    // A key that cannot be looked up is recorded as unknown.
     keys.find_by_hash(&hash_api_key(shown)).await.ok().flatten()
 }
 

@@ -1,8 +1,8 @@
 //! Events as they happen: Server-Sent Events (WHATWG HTML, "Server-sent events").
 //!
-//! A stream reads the database: on a wake-up of this process, and each second for what other
-//! replicas wrote. What it sent last is the cursor; who connects again with it loses nothing and
-//! gets nothing twice.
+//! A stream reads the database: on a wake-up of this process, and each second for events that other replicas
+//! wrote. The last event sent is the cursor; a client that reconnects with it loses nothing and gets nothing
+//! twice.
 
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ impl Follower {
             return true;
         }
         self.checked_at = now;
-        // Who called is kept with the request and would be believed for good.
+        // The caller is kept with the request and would be trusted for good.
         auth::forget_caller(&self.request);
         // With the breadth of the handlers: a key of some projects streams what it may list.
         May::<ReadEvents, InProjects>::extract(&self.request)
@@ -163,7 +163,7 @@ impl Follower {
         let found = events.list(&self.filter, BATCH).await?;
         self.filter.after = match found.last() {
             Some(event) if found.len() as u64 == BATCH => event.sequence,
-            // What was not asked for is passed over for good.
+            // Events that the filter leaves out are skipped for good.
             _ => last,
         };
         Ok(found)

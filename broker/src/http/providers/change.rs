@@ -57,12 +57,11 @@ const fn yes() -> bool {
     true
 }
 
-/// What is to be different; what is left out stays.
+/// The changes; fields that are left out stay.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeProvider {
-    /// Whether its catalogue is read and its offers are sold. What runs there is looked after in
-    /// any case.
+    /// Whether its catalogue is read and its offers are sold. Existing leases are followed in any case.
     #[serde(default)]
     enabled: Option<bool>,
     /// Another credential, which takes over at once; `null` forgets the one there is, once the
@@ -212,7 +211,7 @@ fn reconnected(
     Ok(link)
 }
 
-/// What the configuration connects is changed there.
+/// A provider connected by the configuration is changed there.
 fn not_configured(broker: &Broker, id: &ProviderId) -> Result<(), ApiError> {
     if is_configured(broker, id) {
         return Err(ApiError::provider_configured(format!(

@@ -13,7 +13,7 @@ use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::platform::app::Broker;
 
-/// What to check a provider with.
+/// The credential for a check.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckProvider {

@@ -20,7 +20,7 @@ use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 
-/// What of a provider is not sold.
+/// The parts of a provider that are not sold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderQuarantine {
     /// Why nothing new is sold there at all; `null` while it is.

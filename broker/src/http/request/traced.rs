@@ -16,7 +16,7 @@ use crate::platform::spans;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
-/// What a caller shows and asks with, and no collector is to see.
+/// A text of the caller's request that no collector may see.
 const CANARY: &str = "gpb_canary7f3a";
 
 /// A collector that takes one batch, and what it was sent.

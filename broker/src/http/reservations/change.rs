@@ -1,4 +1,4 @@
-//! What a tenant does to a reservation: relabel, confirm, cancel, release, extend.
+//! The actions of a tenant on a reservation: relabel, confirm, cancel, release, extend.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, patch, post, web};

@@ -19,17 +19,17 @@ use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::platform::app::Broker;
 
-/// What to reserve: a quote, or a demand whose best candidate is quoted in the same call.
+/// The subject of a reservation: a quote, or a demand whose best candidate is quoted in the same call.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlaceReservation {
     /// The quote to take; this or `demand`.
     #[serde(default)]
     quote_id: Option<QuoteId>,
-    /// What is wanted; this or `quote_id`.
+    /// The demand; this or `quote_id`.
     #[serde(default)]
     demand: Option<Demand>,
-    /// What must not be passed, neither now nor by a replacement; not beside the demand's own.
+    /// The limits that neither it nor a replacement may exceed; not beside the demand's own.
     #[serde(default)]
     ceiling: Option<Ceiling>,
     /// Confirm at once instead of holding; it then costs money once it is handed off.
@@ -57,7 +57,7 @@ pub(crate) struct PlaceReservation {
     attribution: Attribution,
 }
 
-/// What is reserved.
+/// The subject of the reservation.
 #[derive(Debug)]
 enum Wanted {
     Quote(QuoteId),

@@ -27,15 +27,15 @@ const REPORT_BYTES: usize = 128 * 1024;
 /// The longest reason. Units: characters.
 const REASON_CHARS: usize = 500;
 
-/// What is wrong with a node: a reason, a result, or both.
+/// A node's trouble: a reason, a result, or both.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReportNode {
-    /// What is wrong, in words.
+    /// The trouble, in words.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 500)]
     reason: Option<String>,
-    /// What `verifier run --json` printed on the node.
+    /// The output of `verifier run --json` on the node.
     #[serde(default)]
     result: Option<Attestation>,
 }
@@ -50,11 +50,11 @@ pub(crate) struct NodeReportView {
     node: u32,
     /// The lease that the node belonged to.
     lease_id: LeaseId,
-    /// Who reported it.
+    /// The principal who reported it.
     reported_by: PrincipalId,
     /// When.
     reported_at: DateTime<Utc>,
-    /// What is wrong, in words.
+    /// The trouble, in words.
     reason: Option<String>,
     /// The verdict of the result that came with it.
     verdict: Option<Verdict>,
@@ -65,7 +65,7 @@ pub(crate) struct NodeReportView {
     /// The ids of GPUs that the result shows among those that were handed over, and that were not: one
     /// was swapped.
     foreign_gpus: Vec<String>,
-    /// What follows from it.
+    /// The consequence.
     follows: Follows,
     /// The result, as it came.
     #[schema(value_type = Option<Attestation>)]

@@ -89,7 +89,7 @@ impl LeaseView {
     }
 }
 
-/// What a tenant reads about a fall. A provider's own words are for the log: they may name other
+/// The text about a failure for the tenant. A provider's own words are for the log: they may name other
 /// machines and our account there.
 fn fall_words(event: LeaseEvent, note: Option<String>) -> Option<String> {
     use LeaseEvent as E;
@@ -116,8 +116,8 @@ fn fall_words(event: LeaseEvent, note: Option<String>) -> Option<String> {
 pub(crate) struct HistoryEntry {
     /// When.
     at: DateTime<Utc>,
-    /// What happened: `held`, `confirmed`, `active`, `closed` of the reservation; `requested`,
-    /// `accepted`, `up`, `handed_off`, `gone` of a lease.
+    /// The event: `held`, `confirmed`, `active`, `closed` of the reservation; `requested`, `accepted`, `up`,
+    /// `handed_off`, `gone` of a lease.
     what: String,
     /// Which lease; `null` for the reservation itself.
     lease_id: Option<LeaseId>,
@@ -131,7 +131,7 @@ pub(crate) struct ReservationDetail {
     reservation: ReservationView,
     /// Its leases in the order of their making, failed ones too.
     leases: Vec<LeaseView>,
-    /// What happened when, the earliest first.
+    /// Its events, the earliest first.
     history: Vec<HistoryEntry>,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn serve(answer: Answer) -> anyhow::Result<Floor> {
     Ok(Floor { address, handle })
 }
 
-/// What is sent is read to its end, as any server must.
+/// The request is read to its end, as any server must.
 async fn give(answer: web::Data<Fixed>, _: Bytes) -> HttpResponse {
     let (status, headers, body) = &**answer;
     let mut response = HttpResponse::build(*status);

@@ -45,7 +45,7 @@ impl Measured {
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// What a server does not write by itself.
+    /// The headers that a server does not write by itself.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }

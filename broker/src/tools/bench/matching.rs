@@ -34,7 +34,7 @@ const SEED: u64 = 1;
 /// How often each request is timed.
 const ROUNDS: usize = 5;
 
-/// What was measured in a market of one size, of one core.
+/// The measurements in a market of one size, of one core.
 #[derive(Debug, Clone, Serialize)]
 pub struct MatchFigures {
     /// Offers on sale.
@@ -63,7 +63,7 @@ pub struct MatchFigures {
     pub postgres_p50_us: Option<f64>,
     /// The memory of the process once the snapshot stood, before anything else was made. Units: MiB.
     pub rss_mib: f64,
-    /// What is not in the object: notes for a reader.
+    /// Notes for a reader, left out of the object.
     #[serde(skip)]
     pub notes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What is measured: a service of its own, with one worker, over a database and offers of its own.
+//! The measured service: a service of its own, with one worker, over a database and offers of its own.
 
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
@@ -19,7 +19,7 @@ use crate::platform::clock::SystemClock;
 use crate::platform::config::Config;
 use crate::service::start;
 
-/// What the plan is asked for.
+/// The demand of the plan.
 const DEMAND: &str = r#"{"kind":"gpus","gpu":"H100","count":8}"#;
 
 /// A running service to be measured.

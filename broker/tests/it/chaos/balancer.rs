@@ -28,7 +28,7 @@ pub(super) struct Balancer {
 struct Shared {
     behind: Vec<Address>,
     turns: [usize; 2],
-    /// Whom each request reached, and its path.
+    /// The replica that each request reached, and its path.
     passed_on: Vec<(SocketAddr, String)>,
 }
 
@@ -84,7 +84,7 @@ impl Balancer {
         self.shared.lock().expect("sound").behind = replicas.iter().map(Replica::address).collect();
     }
 
-    /// Who took requests for paths that begin so.
+    /// The replicas that took requests for paths that begin so.
     pub(super) fn who_took(&self, prefix: &str) -> Vec<SocketAddr> {
         let shared = self.shared.lock().expect("sound");
         let of = shared.passed_on.iter();

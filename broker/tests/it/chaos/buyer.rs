@@ -26,7 +26,7 @@ pub(super) struct Api {
     key: String,
 }
 
-/// What a tenant wants of a reservation in the end.
+/// The tenant's final wish for a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     /// To have it.

@@ -16,7 +16,7 @@ use super::{folder, live_on, setting};
 use crate::eventually::eventually;
 use crate::lifecycle::scene::anything_at;
 
-/// What stands in front of whom at the same time.
+/// The fronts that stand before providers at the same time.
 const PHASES: [[(Provider, Front); 3]; 2] = [
     [
         (Provider::Lambda, Front::NotFoundPage),

@@ -40,7 +40,7 @@ pub(super) struct Scene {
     pub(super) key: Key,
     /// The database of the replicas.
     pub(super) store: Store,
-    /// What is to be removed of it; nothing of an embedded one.
+    /// The parts of it to remove; none of an embedded one.
     database: Option<TestDatabase>,
     /// Its server, where that can be killed.
     pub(super) postgres: Option<PostgresServer>,
@@ -293,7 +293,7 @@ impl Scene {
         kept
     }
 
-    /// What the leases of a reservation went through, for a person who looks for the fault.
+    /// The history of a reservation's leases, for a person who looks for the fault.
     pub(super) async fn falls(&self, order: &Acknowledged) -> Vec<String> {
         let all = self.store.leases().across_tenants();
         let leases = all.of_reservation(order.id).await.expect("leases");

@@ -214,7 +214,7 @@ async fn an_empty_or_cut_database_beside_its_key_is_refused_and_left_as_it_is() 
         Some(0)
     );
     let path = place.path().join("db/broker.db");
-    // What is still in its log goes into the file.
+    // The rest of its log goes into the file.
     let store = Store::connect(Database::Sqlite { path: path.clone() }).await;
     store.expect("it opens").close().await.expect("closes");
     let whole = fs::read(&path).expect("the file");

@@ -25,7 +25,7 @@ fn units(value: &Value) -> i128 {
     units.trunc().to_string().parse().expect("an integer")
 }
 
-/// What `seconds` GPU-seconds cost, rounded half to even, by integers alone.
+/// The cost of `seconds` GPU-seconds, rounded half to even, by integers alone.
 fn billed_units(seconds: i128, rate_units_per_hour: i128) -> i128 {
     let product = seconds * rate_units_per_hour;
     let (whole, rest) = (product / 3_600, product % 3_600);
@@ -130,7 +130,7 @@ fn check_step_down(report: &Value) {
     assert_eq!(amounts.sum::<i128>(), units(&report["total_usd"]));
 }
 
-/// What is left of a summary when ids and the counts of the market are taken out.
+/// The rest of a summary without ids and the counts of the market.
 fn but_for_ids_and_market(mut summary: Value) -> Value {
     let object = summary.as_object_mut().expect("an object");
     for of_market in ["offers", "gpus", "providers"] {

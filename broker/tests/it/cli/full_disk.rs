@@ -13,7 +13,7 @@ use super::serve::{Running, ask_until};
 use crate::eventually::{PATIENCE, output_of};
 use crate::service::install_tls;
 
-/// What the files may still grow by. Units: bytes.
+/// The room for the files to grow. Units: bytes.
 const ROOM: u64 = 64 * 1024;
 /// More projects than there is room for.
 const MOST: usize = 1_000;

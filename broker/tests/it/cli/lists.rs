@@ -1,5 +1,5 @@
-//! What `broker match` tells of lists that cannot be read, of names that sellers write in their own way,
-//! and of the engines of a fleet.
+//! The reports of `broker match` on lists that cannot be read, on names that sellers write in their own way,
+//! and on the engines of a fleet.
 
 use serde_json::json;
 

@@ -72,7 +72,7 @@ fn scan(files: &[PathBuf]) -> (u64, Vec<Priced>) {
     (rows, priced)
 }
 
-/// What a row sells, after the names are resolved and prices that cannot be meant are dropped.
+/// The offer of a row, after names are resolved and implausible prices are dropped.
 fn prices_of(row: &BTreeMap<&str, String>) -> Vec<Priced> {
     let number = |name: &str| row[name].parse::<Decimal>().ok();
     let count = number("gpu_count").expect("a count");

@@ -26,7 +26,8 @@ use super::scene::{Scene, training};
 use super::spoken::{Heard, Timed, commit, fresh_key, say};
 use crate::eventually::{beside, eventually, in_time};
 
-/// What a node that waited for the others has beyond the time of step 2, for it pauses before it asks again.
+/// The extra time of a node that waited for the others, beyond the time of step 2, because it pauses before
+/// it asks again.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
 /// The conversation of a node that is played.
@@ -61,7 +62,7 @@ impl Rental {
         commit(&self.scene, &self.script, (host, key)).await
     }
 
-    /// What the service says to the result of step 2 of a node whose result it does not get to see.
+    /// The service's answer to the result of step 2 of a node whose result it does not get to see.
     async fn answer(&self, key: &str) -> Heard {
         let roots = json!({ "agent_key": key });
         say(&self.scene, &self.script, Step::Roots, &roots).await
@@ -110,7 +111,7 @@ impl Rental {
         })
     }
 
-    /// What another replica than the one that nodes reach says to the result of step 2.
+    /// The answer to the result of step 2 by another replica than the one that nodes reach.
     async fn answer_elsewhere(&self, key: &str) -> StepRefusal {
         let (id, token) = access(&self.script);
         let roots = (json!({ "agent_key": key }), Instant::now());
@@ -268,8 +269,8 @@ async fn one_after_the_other(
     outcome(second).await.verdict
 }
 
-/// What becomes of a second node that fetches what it is asked once the first is proved, and answers that at
-/// the limit of step 2, or beyond it.
+/// The outcome for a second node that fetches its order once the first is proved, and answers it at the limit
+/// of step 2, or beyond it.
 async fn answered_at_the_limit(store: &Store, is_beyond: bool) -> (Verdict, Option<Outcome>) {
     let rental = Rental::up(store).await;
     let begun: Begun = Arc::default();
@@ -322,7 +323,7 @@ async fn a_node_that_waited_for_the_others_has_all_the_time_that_it_would_have_a
     .await;
 }
 
-/// What becomes of the node that lets all begin, whose answer arrives at the limit of step 2, or beyond it.
+/// The outcome for the node that lets all begin, whose answer arrives at the limit of step 2, or beyond it.
 async fn last_to_enrol(store: &Store, is_beyond: bool) -> (Verdict, Option<Outcome>) {
     let rental = Rental::up(store).await;
     rental.commit(1, &fresh_key()).await;

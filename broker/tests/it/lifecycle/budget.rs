@@ -40,7 +40,7 @@ async fn a_spent_budget_ends_what_runs_after_its_grace_and_metering_ends_there()
         let rate = scene.reservation(running).await.lines[0].rate;
         let hourly = rate.money_per_gpu_hour();
         let charged = scene.charged(running).await.0;
-        // What it used so far, and an hour.
+        // Its use so far, and an hour.
         let cap = rate.cost_of(charged + 3_600).expect("it fits");
         let budget = budget(&scene, cap).await;
         assert_eq!(watch().await, quiet);

@@ -26,8 +26,8 @@ fn break_all(scene: &Scene, provider: Provider, times: u32) {
         .expect("a fault that fits");
 }
 
-/// What the leases of a reservation that are in use cost an hour at their providers, and the
-/// dearest of all that were ever ordered. Units: US dollars an hour for one node.
+/// The hourly cost at the providers of a reservation's leases in use, and the dearest of all that were ever
+/// ordered. Units: US dollars an hour for one node.
 async fn costs(scene: &Scene, id: ReservationId) -> (Decimal, Decimal) {
     let leases = scene.leases(id).await;
     let price = |lease: &store::leases::Lease| {

@@ -1,5 +1,5 @@
-//! What the tenant asks for while workers are at it: cancel, release, confirm, extend; and what
-//! time does by itself: a hold lapses, a window ends.
+//! The tenant's requests while workers are at it: cancel, release, confirm, extend; and the effects of time
+//! alone: a hold lapses, a window ends.
 
 use broker::flow::fulfil;
 use broker::flow::reserve::{self, ReserveError};

@@ -87,7 +87,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
         let quoted = quoted.await.expect("a quote");
         let third = fail(&scene, 1).await;
 
-        // What was planned and quoted before is not had.
+        // Earlier plans and quotes cannot be used.
         let again = quote::make_quote(scene.broker(), &whose, twice.id, rank, None).await;
         let Err(QuoteError::CoolingDown(CoolingDown {
             offer: named,
@@ -171,7 +171,7 @@ async fn plans_know_within_minutes_how_orders_ended_and_forget_it_after_thirty_d
         assert_eq!(failed_there().await, 1);
         scene.pass_seconds(2 * DAY_SECONDS);
         assert_eq!(failed_there().await, 0);
-        // What was counted before the clock was set back is of the future.
+        // Failures counted before the clock was set back are in the future.
         scene.pass_seconds(-5 * DAY_SECONDS);
         assert_eq!(failed_there().await, 1);
         scene.close().await;

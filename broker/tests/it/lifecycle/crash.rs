@@ -144,8 +144,7 @@ impl Killer for AtWrite {
     }
 }
 
-/// What is lived through under a killer: the demand, and how it is leased where every node is an
-/// order of its own.
+/// The scenario under a killer: the demand, and its leases where every node is an order of its own.
 struct Life {
     demand: Value,
     leases: usize,

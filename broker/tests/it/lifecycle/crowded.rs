@@ -41,7 +41,7 @@ struct Crowded {
 }
 
 impl Crowded {
-    /// What the replica for large messages says.
+    /// The answer of the replica for large messages.
     async fn say(&self, step: Step, (key, body): (&str, &str), digest: Option<String>) -> Heard {
         let (id, token) = access(&self.script);
         let number = step.number();

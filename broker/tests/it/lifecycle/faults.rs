@@ -1,5 +1,5 @@
-//! What providers do wrong, one fault at a time: the order is found or replaced, the tenant pays
-//! for what it had and for nothing else.
+//! Providers' faults, one at a time: the order is found or replaced, the tenant pays for its own use and for
+//! nothing else.
 
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
@@ -280,7 +280,7 @@ async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launc
                     .iter()
                     .all(|charge| charge.rate == quoted)
             );
-            // What we owe moved with the provider's price, and says so.
+            // Our debt moved with the provider's price, and is reported.
             let lease = scene.leases(id).await.remove(0);
             let bills = lease.price_per_node_hour.expect("the provider states it");
             assert_ne!(bills, lease.offer.price_per_node_hour);

@@ -182,7 +182,7 @@ async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
     .await;
 }
 
-/// What an order's start-up script lets its nodes say.
+/// The answers of nodes with an order's start-up script.
 pub(crate) fn access(script: &str) -> (VerificationId, Token) {
     let after = |mark: &str| {
         let rest = script.split_once(mark).expect("it is there").1;

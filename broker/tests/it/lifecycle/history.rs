@@ -19,7 +19,7 @@ fn machine() -> Value {
     })
 }
 
-/// What came out of the check against history for the only node of a lease, and the verdict.
+/// The outcome of the check against history for the only node of a lease, and the verdict.
 async fn judged(scene: &Scene, lease: &Lease) -> (Outcome, String, Verdict) {
     let document: Attestation = documents(scene, lease).await.remove(0);
     let code = FindingCode::InventoryHistory;

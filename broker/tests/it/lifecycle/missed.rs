@@ -1,4 +1,5 @@
-//! What is done, charged and owed while a machine is not shown, and what is not done for that alone.
+//! The actions, charges and costs while a machine is not shown, and the actions not taken for that reason
+//! alone.
 
 use broker::flow::fulfil;
 use broker::flow::reach::probe_all;

@@ -1,4 +1,4 @@
-//! What is on record of providers, from the plan to the end of a reservation.
+//! The records of providers, from the plan to the end of a reservation.
 
 use broker::flow::reserve::{self, ReserveError};
 use broker::platform::config::ProviderConfig;

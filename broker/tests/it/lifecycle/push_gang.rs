@@ -44,7 +44,7 @@ fn nodes(scene: &Scene, leases: &[Lease]) -> Vec<Node> {
     leases.iter().filter_map(node).collect()
 }
 
-/// What is on a node of ours: directories, keys with our mark, and processes.
+/// Our traces on a node: directories, keys with our mark, and processes.
 fn of_ours_on(home: &Path) -> Vec<String> {
     let names = fs::read_dir(home).expect("a home");
     let names = names.map(|entry| entry.expect("an entry").file_name());
@@ -364,7 +364,7 @@ async fn nodes_that_keep_the_others_waiting_are_to_blame_though_nothing_can_be_p
         scene.pass_seconds(950);
         scene.simulator().tick();
         until_measured(&scene, &leases).await;
-        // What opens the nodes is lost meanwhile.
+        // The secrets for the nodes are lost meanwhile.
         let spoil = "UPDATE verifications SET sealed_push = substr(sealed_push, 2)";
         execute_raw(store, spoil).await.expect("spoilt");
         let last = scene.leases(id).await;

@@ -391,7 +391,7 @@ impl Scene {
         assert!(check.is_balanced(), "{check:?}");
     }
 
-    /// What must hold when everything is closed: nothing of ours runs.
+    /// The invariant when everything is closed: nothing of ours runs.
     pub(crate) async fn assert_ended(&self) {
         self.assert_sound().await;
         let machines = self.simulator().running_machines();
@@ -415,13 +415,13 @@ impl Scene {
         }
     }
 
-    /// What the ledger says that we owe a provider. US dollars.
+    /// Our debt to a provider by the ledger. US dollars.
     pub(crate) async fn payable(&self, provider: Provider) -> Decimal {
         let id = ProviderId::parse(provider.as_str()).expect("a provider");
         -self.balance(&Account::Payable(id)).await
     }
 
-    /// What the provider bills for machines of ours. US dollars.
+    /// The provider's bill for our machines. US dollars.
     pub(crate) fn billed_by(&self, provider: Provider) -> Decimal {
         let lines = self.simulator().bill(provider).lines;
         lines

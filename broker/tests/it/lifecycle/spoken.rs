@@ -1,4 +1,4 @@
-//! What a node says to the service, message by message, by the script that its order came with.
+//! The messages of a node to the service, one by one, by the script of its order.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::gang::access;
 use super::scene::Scene;
 use crate::eventually::in_time;
 
-/// What the service answered.
+/// The service's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Heard {
     pub(super) status: u16,

@@ -23,7 +23,7 @@ fn worker(broker: &Broker) -> Background {
     work
 }
 
-/// What can be claimed at a moment: these, and only these, nobody has.
+/// The reservations that can be claimed at a moment: these, and only these, are unclaimed.
 async fn free_at(scene: &Scene, at: DateTime<Utc>) -> Vec<ReservationId> {
     let token = ClaimToken(scene.broker().new_uuid());
     // A claim of no length is over at once.

@@ -13,7 +13,7 @@ use market::catalog::CatalogReading;
 use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderNode};
 use tokio::sync::Notify;
 
-/// What a call to a provider is about.
+/// The subject of a call to a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Catalog,
@@ -33,7 +33,7 @@ pub(crate) struct Call {
     pub(crate) number: usize,
 }
 
-/// What becomes of a call.
+/// The treatment of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is passed on and answered.
@@ -69,7 +69,7 @@ pub(crate) struct ServerPlace {
 
 type Hook = Box<dyn FnMut(&Call) -> Fate + Send>;
 
-/// What all taps of a scene share.
+/// The state that all taps of a scene share.
 #[derive(Default)]
 pub(crate) struct Line {
     hook: Mutex<Option<Hook>>,

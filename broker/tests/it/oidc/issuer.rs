@@ -177,7 +177,7 @@ impl Issuer {
         issuer
     }
 
-    /// What its tokens call it.
+    /// The issuer's name in its tokens.
     pub(crate) fn name(&self) -> &str {
         &self.state.name
     }

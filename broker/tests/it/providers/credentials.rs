@@ -26,7 +26,7 @@ async fn a_change_of_credential_takes_over_on_every_replica_and_a_bad_one_change
             .iter()
             .all(|one| one == "first-credential")
     );
-    // What each replica shows to the provider, once it has looked at the database.
+    // The credential that each replica shows to the provider, once it has looked at the database.
     let shown = async |replica: &broker::platform::app::Broker| {
         ingest::catch_up(replica)
             .await

@@ -60,7 +60,7 @@ async fn a_provider_in_quarantine_takes_no_new_hold_and_says_why_until_it_ends()
     let shown = caller.get(PATH).await.expect(200);
     assert_eq!(shown["whole"]["reason"], reason);
     assert!(shown["records"].is_array());
-    // What runs there goes on, and is ended when its tenant says so.
+    // Existing leases there continue, and end when their tenant releases them.
     cancelled(&service, &member, &running).await;
 
     service.world.clock().advance(TimeDelta::minutes(5));

@@ -1,4 +1,4 @@
-//! What people ask for in the words of public lists and issues, on small lists: sources stand beside the tests.
+//! Demands in the words of public lists and issues, on small lists: sources stand beside the tests.
 
 use matcher::Plan;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn a_demand_takes_the_words_of_lists_several_gpus_and_least_sizes() {
             vec![small, a100, "lambda gpu_8x_h100_sxm5 23.92"],
         ),
         (json!({"gpu": "any", "count": 8, "vcpus": 209}), vec![a100]),
-        // What the seller does not state is not enough.
+        // A value that the seller does not state is not enough.
         (
             json!({"gpu": "4090", "count": 1, "host_memory_gib": 8}),
             vec![],

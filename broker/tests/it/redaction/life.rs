@@ -442,7 +442,7 @@ impl Life {
         watched.expect("the database answers");
     }
 
-    /// What is in use is given back.
+    /// The reservations in use are released.
     async fn end(&mut self, used: &str) {
         let caller = self.service.with(&self.member);
         let access = format!("GET /v1/reservations/{used}/access");

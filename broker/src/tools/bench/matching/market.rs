@@ -1,8 +1,8 @@
 //! A market made by chance, the same for the same seed: offers that look like those of real lists.
 //!
-//! What there is to draw from is a list of some thousand offers: the price lists that were given, or
-//! one made here with as many GPUs, node sizes and regions of each seller as such lists have. Each
-//! offer of the market is one of them at a price and with a stock of its own.
+//! The offers are drawn from a list of some thousand: the price lists that were given, or one made here with
+//! as many GPUs, node sizes and regions of each seller as such lists have. Each offer of the market is one of
+//! them at a price and with a stock of its own.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -151,12 +151,12 @@ impl Market {
         self.now
     }
 
-    /// What it draws from.
+    /// The offers to draw from.
     pub(super) fn list(&self) -> &[Offer] {
         &self.list
     }
 
-    /// What is known of the sellers.
+    /// The facts about the sellers.
     pub(super) fn providers(&self) -> HashMap<ProviderId, ProviderView> {
         let view = ProviderView {
             freshness_limit_seconds: Some(FRESHNESS_LIMIT),

@@ -58,7 +58,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static str> {
     FRESH.into_iter().chain(PROVIDERS).chain(RUNNING)
 }
 
-/// What is wrong with what these commands print, one after the other.
+/// The faults of these commands' output, one after the other.
 async fn run(
     shell: &Shell,
     width: usize,

@@ -1,5 +1,5 @@
-//! The worker's connection to PostgreSQL is cut in the middle of what it does. What it saved is there, what it
-//! did not save is not, and a worker after it finishes.
+//! The worker's connection to PostgreSQL is cut in the middle of its work. Its saved work is there, its
+//! unsaved work is not, and a worker after it finishes.
 
 use store::Store;
 use store::fixture::{Cut, Wire};

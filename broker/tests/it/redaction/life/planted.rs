@@ -29,7 +29,7 @@ pub(super) async fn database(secrets: &mut Canaries) -> Option<Store> {
     Some(store.expect("the database opens"))
 }
 
-/// What changes a configuration so that it holds a canary wherever it can, and the scraper's token.
+/// The changes to a configuration that plant a canary in every possible place, and the scraper's token.
 pub(super) fn configuration(
     secrets: &mut Canaries,
     issuer: OidcConfig,
