@@ -96,8 +96,8 @@ fn cut_unread(listener: &TcpListener, after: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Starts the service on a listener. The server runs once it is awaited or spawned, and ends when
-/// its handle says so; signals are the caller's.
+/// Starts the service on a listener. The server runs once it is awaited or spawned, and ends when its handle
+/// stops it; signals are the caller's.
 ///
 /// Errors: the listener's.
 pub fn serve(broker: Broker, listener: TcpListener) -> std::io::Result<Server> {

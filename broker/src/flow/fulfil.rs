@@ -1,5 +1,5 @@
-//! A confirmed reservation is fulfilled: leases ordered, machines watched, verified, handed off,
-//! replaced when they fall, metered while in use, and released.
+//! A confirmed reservation is fulfilled: leases ordered, machines watched, verified, handed off, replaced
+//! when they fail, metered while in use, and released.
 //!
 //! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction
 //! open, and saves each answer before it does anything else. Reading it: `round` is what one
@@ -39,7 +39,7 @@ const BATCH: u64 = 16;
 /// When to try again after something on our side went wrong.
 const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
 
-/// Takes on everything that is due now, once; says how many reservations that were.
+/// Takes on everything that is due now, once; returns how many reservations that were.
 ///
 /// They are worked on side by side, so that a provider that hangs holds up only its own.
 /// Errors: the database's. An error of one reservation is logged and holds up no other.

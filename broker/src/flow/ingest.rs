@@ -63,7 +63,7 @@ pub enum IngestError {
     Store(#[from] StoreError),
 }
 
-/// Reads one provider and applies what it says.
+/// Reads one provider and applies the reading.
 ///
 /// Errors: [`IngestError`]; the provider is then marked stale with the reason.
 pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), IngestError> {
@@ -142,7 +142,7 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     keep(broker, &reading, &diff, known.generation).await
 }
 
-/// Appends a reading that is believed to the ledger; one as young, applied meanwhile, stands instead.
+/// Appends a trusted reading to the ledger; a reading as recent, applied meanwhile, takes precedence.
 async fn keep(
     broker: &Broker,
     reading: &CatalogReading,

@@ -124,8 +124,8 @@ pub fn connect_entered(
     connect(adapter, credential.clone(), base_url, mode)
 }
 
-/// Makes sure that a credential which was entered is shown to its provider alone: outside a
-/// simulation nobody enters where that is. The configuration may say it.
+/// Makes sure that an entered credential is shown to its provider alone: outside a simulation nobody enters
+/// the provider's address. The configuration may set it.
 ///
 /// Errors: [`LinkError::BaseUrl`].
 pub fn check_base_url(base_url: Option<&str>, mode: DatabaseMode) -> Result<(), LinkError> {

@@ -210,7 +210,7 @@ async fn look(broker: &Broker, target: &Target) -> Option<Probe> {
     })
 }
 
-/// Keeps what was found of a node, and tells what is new.
+/// Keeps the findings about a node, and reports news.
 async fn note(broker: &Broker, target: &Target, probe: &Probe) -> Result<(), StoreError> {
     let Target { lease, index, .. } = target;
     let limit = TimeDelta::seconds(broker.config().reach.unreachable_seconds.into());

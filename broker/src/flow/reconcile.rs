@@ -68,7 +68,7 @@ impl Orders<'_> {
     };
 }
 
-/// When a lease was made, which its id says in whole milliseconds.
+/// When a lease was made, as its id records in whole milliseconds.
 fn made_at(lease: LeaseId) -> Option<DateTime<Utc>> {
     let (seconds, nanos) = lease.uuid().get_timestamp()?.to_unix();
     DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
@@ -81,8 +81,8 @@ pub struct Swept {
     pub ended: usize,
     /// Machines with the mark of a lease that this database does not know: reported.
     pub unknown: usize,
-    /// Machines of leases that were given up as gone, in their tenants' hands before: left alone until
-    /// a person says what becomes of them.
+    /// Machines of leases that were given up as gone, in their tenants' hands before: left alone until a
+    /// person decides.
     pub returned: usize,
     /// Of the leases whose machines were to be ended because they had returned, those whose had.
     pub found_returned: Vec<LeaseId>,

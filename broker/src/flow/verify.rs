@@ -56,8 +56,8 @@ pub use verdict::{LeaseVerdict, verdict_of};
 
 use crate::platform::app::Broker;
 
-/// How long after its verification a token still tells how that ended: it lies where the tenant reads it
-/// later on.
+/// How long after its verification a token still reads the outcome. After that, the tenant reads it
+/// elsewhere.
 const TOLD_FOR: TimeDelta = TimeDelta::minutes(10);
 
 /// The verification that this token speaks for, while it is open.
@@ -102,8 +102,8 @@ pub(crate) async fn lease_of(
     lease.ok_or(StepRefusal::Token)
 }
 
-/// Refuses a token that was not made for this verification; one that is over may still tell how it
-/// ended.
+/// Refuses a token that was not made for this verification; the token of a finished one may still read the
+/// outcome.
 ///
 /// Errors: [`StepRefusal::Token`], and the database's.
 pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(), StepRefusal> {
@@ -331,7 +331,7 @@ async fn time_of(
         Interruption::Ended => Err(StepRefusal::Interrupted),
         // Another replica may have taken the step meanwhile: then the answer to it stands.
         Interruption::HasMoved => Err(StepRefusal::Raced),
-        // Where the clock was set back, it will tell the time again.
+        // If the clock was set back, it will show that time again.
         Interruption::Stays => shared.ok_or(StepRefusal::Raced),
     }
 }

@@ -16,7 +16,7 @@ use crate::flow::reserve::{self, ReserveError};
 use crate::flow::verify::read_document;
 use crate::platform::app::Broker;
 
-/// A signed result, and what it says.
+/// A signed result, and its content.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct AttestationBody {
     /// Its id.
@@ -42,8 +42,8 @@ pub(crate) struct AttestationBody {
 
 /// One attestation about a machine that served the tenant.
 ///
-/// That of a re-check which the node passed is kept for a while; afterwards the answer is 410
-/// `attestation_let_go`, which says when it was and how it ended.
+/// The document of a re-check that the node passed is kept for a while. Afterwards the answer is 410
+/// `attestation_let_go`, with the time and the verdict of the re-check.
 #[utoipa::path(
     tag = "verifications",
     params(("id" = AttestationId, Path, description = "The attestation")),

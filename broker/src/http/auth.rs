@@ -33,8 +33,7 @@ pub(crate) use may::{InProjects, May, OfProviders};
 
 /// How exactly the last use of a key is noted.
 const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(1);
-/// For how long a key is believed to be as it was read: so much later does a replica see that
-/// another one revoked it.
+/// For how long a key is trusted as it was read: a replica sees another one's revocation this much later.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 /// The API keys that called within the last second, by their hash.

@@ -3,8 +3,8 @@
 //! A body whose caller has to be known first is a [`LateBody`], one that may be known by its bytes an
 //! [`UnreadBody`].
 //!
-//! Two things that the usual reader lets pass are settled here: a name given twice in one object
-//! is refused, and a whole number written as `3.0` is the integer that JSON Schema says it is.
+//! Two things that the usual reader accepts are settled here: a name given twice in one object is refused,
+//! and a whole number written as `3.0` is an integer, as JSON Schema defines it.
 
 use std::fmt;
 use std::future::{Future, Ready, ready};
@@ -199,7 +199,7 @@ pub(crate) fn read_strictly(bytes: &[u8]) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// Tells `null` from a field that is left out.
+/// Distinguishes `null` from a field that is left out.
 pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {

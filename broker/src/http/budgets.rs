@@ -32,7 +32,7 @@ pub(crate) struct BudgetView {
     cap_usd: Money,
     /// The action when it is reached.
     mode: BudgetMode,
-    /// At which percentages of the cap an event tells.
+    /// The percentages of the cap at which an event is sent.
     thresholds_percent: Vec<u16>,
     /// How many seconds what runs goes on once the cap is spent.
     grace_seconds: u32,
@@ -68,7 +68,7 @@ pub(crate) struct AddBudget {
     cap_usd: Money,
     /// The action when it is reached.
     mode: BudgetMode,
-    /// At which percentages of the cap an event tells: up to ten different ones.
+    /// The percentages of the cap at which an event is sent: up to ten different ones.
     #[serde(default = "usual_thresholds")]
     #[schema(max_items = 10, minimum = 1, maximum = 1_000, default = json!([50, 80, 100]))]
     thresholds_percent: Vec<u16>,
@@ -96,7 +96,7 @@ pub(crate) struct ChangeBudget {
     /// The action when it is reached.
     #[serde(default)]
     mode: Option<BudgetMode>,
-    /// At which percentages of the cap an event tells.
+    /// The percentages of the cap at which an event is sent.
     #[serde(default)]
     #[schema(max_items = 10, minimum = 1, maximum = 1_000)]
     thresholds_percent: Option<Vec<u16>>,

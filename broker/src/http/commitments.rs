@@ -198,8 +198,8 @@ pub(crate) async fn list_commitments(
     Ok(web::Json(page.map(|open| CommitmentView::at(&open, now))))
 }
 
-/// Makes capacity known that is paid for. Plans take it first from then on. For administrators, who
-/// name the tenant with `?tenant=`: it says what that tenant pays.
+/// Registers capacity that is paid for. From then on plans take it first. For administrators, who name the
+/// tenant with `?tenant=`: it shows that tenant's prices.
 #[utoipa::path(
     tag = "capacity",
     params(IdempotencyHeader),

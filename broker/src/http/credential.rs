@@ -94,7 +94,7 @@ pub(crate) enum TokenRefusal {
     Expired,
 }
 
-/// Signs a token for the bearer of an API key and says when it expires.
+/// Signs a token for the bearer of an API key and returns when it expires.
 ///
 /// Errors: the signer's, which an Ed25519 key never gives.
 pub(crate) fn sign_token(
@@ -124,7 +124,7 @@ pub(crate) fn sign_token(
     Ok((token, expires_at))
 }
 
-/// The name of the key that a token says it was signed with. Nothing is verified yet.
+/// The name of the signing key, as a token states it. Nothing is verified yet.
 pub(crate) fn token_kid(token: &str) -> Option<String> {
     jsonwebtoken::decode_header(token).ok()?.kid
 }

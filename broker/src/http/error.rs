@@ -160,13 +160,13 @@ impl ApiError {
         self
     }
 
-    /// Says when to try again.
+    /// Adds when to try again.
     pub(crate) fn retry_after_seconds(mut self, seconds: u64) -> Self {
         self.retry_after_seconds = Some(seconds);
         self
     }
 
-    /// Says which methods the route takes.
+    /// Adds the methods that the route takes.
     pub(crate) fn with_allow(mut self, methods: String) -> Self {
         self.allow = Some(methods);
         self
@@ -185,7 +185,7 @@ impl ApiError {
         self.code.name
     }
 
-    /// The document that says so.
+    /// The problem document.
     pub(crate) fn problem(&self, request_id: Option<&str>) -> Problem {
         Problem {
             r#type: format!("urn:gpu-broker:problem:{}", self.code.name),

@@ -33,7 +33,7 @@ pub(crate) struct Effect {
 }
 
 impl Effect {
-    /// Does the work and says whether its entry is written.
+    /// Does the work and returns whether its entry is written.
     async fn done(
         &self,
         request: &HttpRequest,

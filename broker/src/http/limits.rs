@@ -6,7 +6,7 @@
 //! routes of nodes, a caller with no node token or a wrong one is counted by address as well; one with a
 //! valid token is always admitted.
 //!
-//! Every counted answer says where the caller stands, in the three fields that clients read
+//! Every counted answer shows the caller's remaining quota, in the three fields that clients read
 //! (draft-ietf-httpapi-ratelimit-headers-06; later drafts fold them into one structured field).
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,7 +25,7 @@ use crate::platform::config::{LimitsConfig, QuotaConfig};
 use crate::platform::coordination::{Quota, RateCheck};
 use crate::platform::metrics;
 
-/// The fields of a counted answer, each with what it says.
+/// The fields of a counted answer, each with its meaning.
 pub(super) const FIELDS: [(&str, &str); 3] = [
     (LIMIT.0, LIMIT.1),
     (REMAINING.0, REMAINING.1),
@@ -97,7 +97,7 @@ impl Counted {
         Some(refusal(&self.check))
     }
 
-    /// Says where the caller stands.
+    /// Adds the caller's remaining quota.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         let reset = self.check.reset_after.as_secs_f64().ceil() as u64;
         for ((name, _), value) in [
@@ -120,8 +120,7 @@ struct Caller {
     of_tenant: Option<(String, Quota)>,
 }
 
-/// Counts a call, of its tenant too where its own quota allows it; the tighter of both says where the
-/// caller stands.
+/// Counts a call, of its tenant too where its own quota allows it; the answer shows the tighter of both.
 async fn check(
     broker: &Broker,
     own: (String, Quota),

@@ -15,7 +15,7 @@ pub(crate) fn name_fault(field: &str, name: &str) -> Option<String> {
 
 /// Checks a name that stands in the field `field`.
 ///
-/// Errors: `invalid_body`, where [`name_fault`] says what is wrong.
+/// Errors: `invalid_body`, with the fault from [`name_fault`].
 pub(super) fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
     name_fault(field, name).map_or(Ok(()), |fault| Err(ApiError::invalid_body(fault)))
 }

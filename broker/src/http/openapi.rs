@@ -130,8 +130,8 @@ fn name_tenants(document: &mut Value) {
     }
 }
 
-/// Every counted route may refuse a call that comes too soon, and says with each answer where the
-/// caller stands.
+/// Every counted route may refuse a call that comes too soon, and shows the caller's remaining quota in each
+/// answer.
 fn limit_calls(document: &mut Value) {
     let mut said = Map::new();
     for (name, what) in limits::FIELDS {
@@ -164,7 +164,7 @@ fn limit_calls(document: &mut Value) {
     }
 }
 
-/// Joins each variant of a union with the field that tells it apart.
+/// Joins each variant of a union with its tag field.
 ///
 /// Both are collected as `allOf`. A variant that refuses unknown fields would then refuse that
 /// very field, and nothing would fit.
@@ -207,8 +207,8 @@ fn joined_variant(schema: &Map<String, Value>, named: &Value) -> Option<Map<Stri
     Some(joined)
 }
 
-/// Gives each variant of a named union a name of its own, and says which field tells them apart:
-/// generators make no classes, or bad ones, of variants without a name.
+/// Gives each variant of a named union a name of its own, and names the tag field: generators make no
+/// classes, or bad ones, of variants without a name.
 fn name_variants(schemas: &mut Value) {
     let mut named = Map::new();
     for (union, schema) in schemas.as_object_mut().into_iter().flatten() {
@@ -274,8 +274,8 @@ fn is_a(schema: &Map<String, Value>, wanted: &str) -> bool {
     }
 }
 
-/// The formats that are published for unsigned types are those of signed ones, so they go: the
-/// bounds say more.
+/// The formats that are published for unsigned types are those of signed ones, so they are removed: the
+/// bounds are more precise.
 fn bound_integer(schema: &mut Map<String, Value>) {
     let unsigned = schema
         .get("minimum")

@@ -85,8 +85,8 @@ impl From<PlanError> for ApiError {
     }
 }
 
-/// Plans a demand: what of all that is sold now satisfies it, best first, and why the rest does
-/// not. The same demand gives the same plan until the market moves.
+/// Plans a demand: the offers sold now that satisfy it, best first, and why the rest do not. The same demand
+/// gives the same plan until the market moves.
 #[utoipa::path(
     tag = "plans",
     request_body = Demand,

@@ -169,8 +169,8 @@ pub(crate) async fn list_provider_accounts(
     ))
 }
 
-/// Makes agreed prices known. Plans and quotes reckon with them from then on. For administrators, who
-/// name the tenant with `?tenant=`: it says what that tenant pays.
+/// Registers agreed prices. From then on plans and quotes use them. For administrators, who name the tenant
+/// with `?tenant=`: it shows that tenant's prices.
 #[utoipa::path(
     tag = "capacity",
     params(IdempotencyHeader),

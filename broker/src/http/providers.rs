@@ -123,7 +123,7 @@ pub(crate) struct ProviderItem {
     connected_by: ConnectedBy,
     /// For an administrator: the credential that was entered at run time; else `null`.
     credential: Option<CredentialMark>,
-    /// For an administrator: where its interface is, when not where its adapter says; else `null`.
+    /// For an administrator: its interface's address, when it is not the adapter's; else `null`.
     base_url: Option<String>,
     /// The operator, where that is on record here; else `null`, and no policy on operators admits the
     /// provider.
@@ -261,7 +261,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether the configuration says how a provider is connected.
+/// Whether the configuration connects a provider.
 fn is_configured(broker: &Broker, id: &ProviderId) -> bool {
     broker.provider_set(|set| set.is_given(id))
 }

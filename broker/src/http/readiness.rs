@@ -1,4 +1,4 @@
-//! Whether this replica can do its work, part by part: what `GET /readyz` says.
+//! Whether this replica can do its work, part by part: the answer of `GET /readyz`.
 //!
 //! A failed part takes the replica out of service, because another replica may be well. A degraded part is
 //! only reported. A lost Redis costs speed. A poller that hangs must affect the offers of its provider alone.
@@ -155,7 +155,7 @@ impl LastLook {
     }
 }
 
-/// The database, and what only it can say.
+/// The database, and the parts that only it knows.
 async fn stored(broker: &Broker) -> Vec<Part> {
     let (store, now) = (broker.store(), broker.now());
     if store.ping().await.is_err() {
@@ -238,7 +238,7 @@ fn background(lives: &[(String, Life)]) -> Part {
     Part::of("background", status, detail)
 }
 
-/// A clock that is not believed stops nothing: the work goes on by the time that it had.
+/// An untrusted clock stops nothing: the work continues on the earlier time.
 fn clock(doubt: Option<Doubt>) -> Part {
     let Some(doubt) = doubt else {
         return Part::ok("clock");

@@ -62,7 +62,7 @@ fn fresh_id() -> String {
     id.into_uuid().simple().to_string()
 }
 
-/// The id of the trace that the caller says the request is part of (W3C Trace Context).
+/// The id of the caller's trace for the request (W3C Trace Context).
 fn trace_id(request: &ServiceRequest) -> Option<String> {
     let header = request.headers().get(TRACEPARENT)?.to_str().ok()?;
     let mut parts = header.split('-');
@@ -72,7 +72,7 @@ fn trace_id(request: &ServiceRequest) -> Option<String> {
         text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
     let is_zero = |text: &str| text.bytes().all(|b| b == b'0');
-    // Later versions may say more; the first has these four parts and no more.
+    // Later versions may have more parts; the first has these four and no more.
     let is_whole = version != "00" || parts.next().is_none();
     let is_good = hex(version, 2)
         && version != "ff"

@@ -1,5 +1,5 @@
-//! `/v1/required-tags`: what every reservation of a tenant must say of itself. An administrator sets
-//! it; tenants read their own.
+//! `/v1/required-tags`: the tags that every reservation of a tenant must carry. An administrator sets them;
+//! tenants read their own.
 
 use std::collections::BTreeSet;
 

@@ -23,7 +23,7 @@ use super::error::ApiError;
 use crate::flow::verify::{self, StepRefusal};
 use crate::platform::app::Broker;
 
-/// The largest message of the first steps: what a node with 64 GPUs says of itself. Units: bytes.
+/// The largest message of the first steps: the self-description of a node with 64 GPUs. Units: bytes.
 const SMALL_BYTES: usize = 64 << 10;
 /// The largest message of the last steps: openings of a large order. Units: bytes.
 const LARGE_BYTES: usize = 8 << 20;
@@ -56,7 +56,7 @@ struct Whose {
     verification: VerificationId,
     /// Whether that is of a node in use.
     is_recheck: bool,
-    /// As the agent says before its message is read.
+    /// As the agent states before its message is read.
     agent: AgentKey,
 }
 
@@ -183,7 +183,7 @@ struct Sender {
 impl Sender {
     /// The sender of a step that its conversation waits for.
     ///
-    /// Errors: [`StepRefusal`], also where the head does not say who sends.
+    /// Errors: [`StepRefusal`], also where the head does not name the sender.
     async fn of(
         broker: &Broker,
         id: VerificationId,

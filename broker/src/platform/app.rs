@@ -58,7 +58,7 @@ pub struct Parts {
     pub hot: Arc<dyn HotState>,
     /// The signing keys.
     pub keys: Keys,
-    /// The outside issuers that are believed.
+    /// The outside issuers that are trusted.
     pub oidc: Oidc,
     /// The providers that are connected from the start on.
     pub providers: Vec<ProviderLink>,
@@ -200,7 +200,7 @@ impl Broker {
         &self.0.parts.keys
     }
 
-    /// The outside issuers that are believed.
+    /// The outside issuers that are trusted.
     pub(crate) fn oidc(&self) -> &Oidc {
         &self.0.parts.oidc
     }
@@ -306,7 +306,7 @@ impl Broker {
         self.0.memory.of(make)
     }
 
-    /// The signs of life of what runs in the background.
+    /// The heartbeats of the background tasks.
     #[must_use]
     pub fn pulses(&self) -> &Arc<Pulses> {
         &self.0.pulses
@@ -324,7 +324,7 @@ impl Broker {
         &self.0.replica
     }
 
-    /// Tells the workers of all replicas that a reservation is due.
+    /// Notifies the workers of all replicas that a reservation is due.
     pub fn nudge(&self) {
         self.hot().publish(Topic::Work);
     }

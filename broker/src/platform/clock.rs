@@ -26,18 +26,18 @@ pub trait Clock: Send + Sync + 'static {
     /// The time now, in whole microseconds, as every database keeps it.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Says once, at the start, which is the newest time in the database: it is later now, and where it is
-    /// much later, that has to be confirmed.
+    /// Sets once, at startup, the newest time in the database: the present is later. Where it is much later,
+    /// that has to be confirmed.
     fn begin_after(&self, newest: DateTime<Utc>) {
         let _ = newest;
     }
 
-    /// Says once, at the start, what a clock shows that is believed more than this machine's.
+    /// Sets once, at startup, the time of a clock that is trusted more than this machine's.
     fn begin_at(&self, other: DateTime<Utc>) {
         let _ = other;
     }
 
-    /// Why the machine's clock is not believed just now; nothing where it is, and of a clock that is no
+    /// Why the machine's clock is not trusted just now; `None` where it is, and for a clock that is no
     /// machine's.
     fn doubt(&self) -> Option<Doubt> {
         None
@@ -49,7 +49,7 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
-/// A clock of a machine that is not believed.
+/// An untrusted clock of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubt {
     /// The time that it shows.
@@ -89,7 +89,7 @@ impl ManualClock {
         Self(Mutex::new(start.trunc_subsecs(6)))
     }
 
-    /// Moves the clock on and says what it shows then.
+    /// Advances the clock and returns its new time.
     pub fn advance(&self, by: TimeDelta) -> DateTime<Utc> {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *now += by;

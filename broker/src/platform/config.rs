@@ -61,7 +61,7 @@ pub struct Config {
     pub providers: BTreeMap<ProviderId, ProviderConfig>,
     /// Price lists to read at start.
     pub pricesheets: Vec<PathBuf>,
-    /// Outside issuers whose tokens are believed.
+    /// Outside issuers whose tokens are trusted.
     pub oidc: Vec<OidcConfig>,
 }
 
@@ -75,7 +75,7 @@ pub struct ServerConfig {
     pub public_url: Option<String>,
     /// How long work under way may take to end once the service is stopping.
     pub drain_seconds: u32,
-    /// Proxies whose `X-Forwarded-For` is believed, as addresses of networks: `10.0.0.0/8`.
+    /// Proxies whose `X-Forwarded-For` is trusted, as addresses of networks: `10.0.0.0/8`.
     pub trusted_proxies: Vec<IpNet>,
     /// The bearer token of a scraper for `/metrics`; without it only administrators read it.
     #[serde(skip_serializing)]
@@ -110,8 +110,8 @@ pub struct RedisConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulationConfig {
-    /// The address of its control plane, on this machine; without it nothing is simulated unless
-    /// `serve --simulate` says so.
+    /// The address of its control plane, on this machine; without it nothing is simulated unless `serve
+    /// --simulate` is given.
     pub market_url: Option<String>,
     /// The credential that it made up at its start.
     pub credential: Option<SecretString>,

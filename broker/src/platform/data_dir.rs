@@ -87,7 +87,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StartError> {
 /// The header of an SQLite file. Units: bytes.
 const HEADER: u64 = 100;
 
-/// How long the file of this header is at least; `None` for one that does not say. Units: bytes.
+/// The least length of the file with this header; `None` when the header does not state one. Units: bytes.
 ///
 /// Source: SQLite's file format, 1.3: page size at 16, change counter at 24, pages at 28, and at 92
 /// the change counter for which that number of pages holds.

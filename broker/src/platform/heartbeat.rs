@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The signs of life of one process. Times are real: a task that hangs does so in real time.
+/// The heartbeats of one process. Times are real: a task that hangs does so in real time.
 #[derive(Debug, Default)]
 pub struct Pulses {
     tasks: Mutex<BTreeMap<String, Pulse>>,
@@ -18,7 +18,7 @@ pub struct Pulses {
 enum Pulse {
     /// It runs and has promised nothing: it only waits for the stop, or has just begun.
     Begun,
-    /// It will say that it lives before this.
+    /// Its next heartbeat comes before this.
     Until(Instant),
     /// It failed, and waits before its restart.
     Fallen,
@@ -27,7 +27,7 @@ enum Pulse {
 /// How a background task stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It gives signs of life.
+    /// It sends heartbeats.
     Alive,
     /// It is overdue by so much.
     Silent(Duration),
@@ -36,7 +36,7 @@ pub enum Life {
 }
 
 impl Life {
-    /// Whether it gives signs of life.
+    /// Whether it sends heartbeats.
     #[must_use]
     pub const fn is_alive(self) -> bool {
         matches!(self, Self::Alive)
@@ -44,7 +44,7 @@ impl Life {
 }
 
 impl Pulses {
-    /// A task lives and says so again within this time.
+    /// A task lives and sends its next heartbeat within this time.
     pub fn beat(&self, task: &str, within: Duration) {
         self.set(task, Pulse::Until(Instant::now() + within));
     }

@@ -1,8 +1,8 @@
 //! Which field of a JSON value its reader refuses, and why.
 //!
-//! The readers of serde say what is wrong and not where, since a demand is read in two steps. So the
-//! field is looked for: readers take fields in their order and stop at the first fault, and the last
-//! field that changes what they say when it is put out of shape is the one that they stopped at.
+//! The readers of serde name the fault and not its place, since a demand is read in two steps. So the field
+//! is searched for. Readers take fields in their order and stop at the first fault. The last field that
+//! changes their message when it is malformed is the one that they stopped at.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -13,7 +13,8 @@ const TTL: Duration = Duration::from_secs(15);
 const EVERY: Duration = Duration::from_secs(5);
 /// A task that waits for its leader lease sends a heartbeat within this time.
 const WAITING: Duration = Duration::from_secs(60);
-/// Within what time one that has it does. Turns are minutes apart, and each may call a provider.
+/// The time within which a task that holds the lease sends a heartbeat. Runs are minutes apart, and each may
+/// call a provider.
 const TURN: Duration = Duration::from_secs(20 * 60);
 
 /// Runs a piece of work repeatedly until stopped; while another replica has the lease, it waits. A run under

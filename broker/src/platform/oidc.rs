@@ -1,4 +1,4 @@
-//! Outside issuers (OpenID Connect): whose tokens are believed, and who their bearers are here.
+//! Outside issuers (OpenID Connect): the trusted ones, and the principals here of their bearers.
 //!
 //! Deny by default: a token that verifies makes nobody anybody. The configuration names the tenants
 //! that an issuer may speak for and the roles that its words stand for; what it does not name is
@@ -72,11 +72,11 @@ pub(crate) enum LoginRefusal {
     Expired,
     /// It is good, and its bearer is nobody here.
     Nobody(&'static str),
-    /// The issuer does not say which keys are its own.
+    /// The issuer does not publish its keys.
     Unavailable,
 }
 
-/// The issuers that are believed.
+/// The issuers that are trusted.
 #[derive(Debug, Default)]
 pub struct Oidc(Vec<Issuer>);
 
@@ -115,7 +115,7 @@ impl Oidc {
         Ok(Self(issuers))
     }
 
-    /// The issuer that a token says it is of. Nothing is verified yet.
+    /// The issuer that a token names. Nothing is verified yet.
     pub(crate) fn issuer_of(&self, token: &str) -> Option<&Issuer> {
         if self.0.is_empty() {
             return None;
@@ -156,7 +156,7 @@ fn check(config: &OidcConfig) -> Result<(), &'static str> {
 }
 
 impl Issuer {
-    /// Verifies a token of this issuer and says who bears it.
+    /// Verifies a token of this issuer and returns its bearer.
     pub(crate) async fn log_in(
         &self,
         token: &str,
@@ -331,7 +331,7 @@ mod tests {
         );
         let member = serde_json::json!({ "role_map": { "leads": "member" } });
         assert_eq!(check(&config(member)), Ok(()));
-        // A provider is one of several, and only a claim can say which.
+        // A provider is one of several, and only a claim can name it.
         let bound = |more: Value| {
             let mut bound = serde_json::json!({ "role_map": { "sellers": "provider" } });
             let more = more.as_object().expect("an object").clone();

@@ -1,4 +1,4 @@
-//! Why the broker cannot start, in words that say what to change.
+//! Why the broker cannot start, with the change that is needed.
 
 use std::path::PathBuf;
 

@@ -16,8 +16,8 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How many providers must show the same.
 const PROVIDERS: usize = 2;
 
-/// Sets the clock by what the database says, before anything is done by it: by the clock of its server,
-/// where that is another machine, else by the newest reading in it.
+/// Sets the clock from the database, before anything else uses it: from the clock of its server, where that
+/// is another machine, else from the newest reading in it.
 ///
 /// Errors: [`StoreError`].
 pub(crate) async fn begin(clock: &dyn Clock, store: &Store) -> Result<(), StoreError> {

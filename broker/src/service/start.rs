@@ -178,7 +178,7 @@ fn configured_providers(
         .collect()
 }
 
-/// Connects a provider as the configuration says.
+/// Connects a provider as the configuration states.
 ///
 /// Errors: [`StartError::UnknownProvider`], [`StartError::Provider`].
 pub(crate) fn configured_link(

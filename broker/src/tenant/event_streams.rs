@@ -1,8 +1,7 @@
 //! The live followers of events: wake-ups for streams and for webhooks, and the number of streams of each
 //! tenant here.
 //!
-//! A wake-up says only that there may be something to read. One that is missed is made up for by a
-//! timer.
+//! A wake-up means only that there may be something to read. A timer makes up for one that is missed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -92,7 +91,7 @@ impl Feed {
 }
 
 impl Broker {
-    /// Says, to all replicas, that there may be new events.
+    /// Notifies all replicas that there may be new events.
     pub fn ring_events(&self) {
         self.hot().publish(Topic::Events);
     }

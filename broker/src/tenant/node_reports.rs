@@ -1,5 +1,5 @@
-//! A tenant reports a node that it has in use: what it says is checked against what was handed over,
-//! kept, and where it shows a failure the node's lease is replaced.
+//! A tenant reports a node that it has in use. The report is compared with the handed-over node and kept, and
+//! where it shows a failure the node's lease is replaced.
 //!
 //! A tenant's measurement is not countersigned, so it stays a claim: it does not count against the provider,
 //! and only so many leases are replaced because of it (`store::node_reports`). [`crate::flow::fulfil`] acts
@@ -257,7 +257,7 @@ fn tell(report: &NodeReport, lease: &Lease) {
     let failed: Vec<&str> = report.failed.iter().map(|code| code.as_str()).collect();
     let failed = failed.join(",");
     match report.follows {
-        // A provider of whom many tenants say so is for a person to look at.
+        // A person looks at a provider that many tenants report.
         Follows::Repair | Follows::Already | Follows::Gang | Follows::TooOften => warn!(
             report.id = %report.id, reservation.id = %id, lease.id = %lease.id, node,
             provider.id = %provider, failed,

@@ -30,7 +30,7 @@ pub(crate) enum RecheckError {
     Impossible {
         /// The node.
         node: u32,
-        /// Why, which the message says.
+        /// Why, as in the message.
         why: PermitError,
     },
     /// The database did not answer, or does not take it.

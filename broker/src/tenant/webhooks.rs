@@ -140,7 +140,7 @@ pub async fn keep_delivering(broker: Broker, stop: Stop) {
     while under_way.join_next().await.is_some() {}
 }
 
-/// Delivers what is due now, until nothing more is; says how many attempts were made.
+/// Delivers everything due now, until nothing more is; returns how many attempts were made.
 ///
 /// Errors: the database's.
 pub async fn deliver_due(broker: &Broker) -> Result<usize, StoreError> {

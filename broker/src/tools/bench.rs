@@ -23,7 +23,7 @@ pub use matching::{MatchFigures, Repriced, measure_match, measure_reprice};
 pub use neighbours::{NeighbourFigures, measure_neighbours};
 pub use scene::Scene;
 
-/// In how many turns each route is measured.
+/// The number of rounds in which each route is measured.
 const ROUNDS: u32 = 5;
 /// How long each route runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(300);

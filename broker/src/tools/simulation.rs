@@ -168,7 +168,7 @@ impl World {
         &self.base_url
     }
 
-    /// Turns the clock on, lets the workers do what is due, and lets the nodes run to their end.
+    /// Advances the clock, lets the workers do the due work, and lets the nodes run to their end.
     ///
     /// Errors: the database's.
     pub async fn turn(&self, by: TimeDelta) -> anyhow::Result<()> {
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// As [`Self::turn`], with the providers read at the new time first, as pollers would.
+    /// As [`Self::turn`], but first reads the providers at the new time, as pollers would.
     ///
     /// Errors: the database's.
     pub async fn live_on(&self, by: TimeDelta) -> anyhow::Result<()> {
@@ -188,8 +188,8 @@ impl World {
         self.turn(TimeDelta::zero()).await
     }
 
-    /// Turns the clock on, reads the providers at the new time, for pollers follow the real one, and
-    /// starts the nodes of machines that came up. The workers are left to themselves.
+    /// Advances the clock, reads the providers at the new time, because pollers follow the real one, and
+    /// starts the nodes of machines that came up. The workers run on their own.
     pub async fn pass(&self, by: TimeDelta) {
         self.clock.advance(by);
         self.read_providers().await;

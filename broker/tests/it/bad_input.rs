@@ -1,5 +1,4 @@
-//! Every route × every way to get it wrong: a problem document that says what to do, and nothing
-//! written.
+//! Every route × every way to get it wrong: a problem document that names the remedy, and nothing written.
 
 use std::time::Duration;
 

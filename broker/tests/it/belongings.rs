@@ -78,7 +78,7 @@ impl Belongings {
         }
     }
 
-    /// Has a member make what can be made within this project; the rest stays as it is.
+    /// Makes a member create everything possible within this project; the rest stays as it is.
     pub(crate) async fn within(
         &self,
         service: &Service,

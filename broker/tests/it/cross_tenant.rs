@@ -321,7 +321,7 @@ impl Scene {
     /// The victim's things, as an administrator of its tenant sees them.
     async fn seen_by(&self, key: &Key) -> Vec<Value> {
         let mut seen = Vec::new();
-        // The log tells of calls that were refused, as it should.
+        // The log reports refused calls, as it should.
         for path in LISTS.into_iter().filter(|path| *path != "/v1/audit") {
             seen.push(self.service.with(key).get(path).await.expect(200));
         }

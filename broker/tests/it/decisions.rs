@@ -136,7 +136,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
         if offer["orderable"] == true {
             let sku = offer["sku"].as_str().expect("a SKU");
             for seller in Provider::ALL {
-                // An offer that is not sold under this name stays as it is.
+                // A seller without an offer of this name is left as it is.
                 let _ = service
                     .world
                     .simulator()

@@ -1,5 +1,5 @@
-//! `docs/demands/README.md` says of every field of a demand what the published schema says, and of
-//! every example how it is tried.
+//! `docs/demands/README.md` describes every field of a demand as the published schema does, and states how to
+//! try every example.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -43,7 +43,7 @@ impl Stream {
 
     /// The next event; `None` when the stream ends.
     pub(crate) async fn next(&mut self) -> Option<Sent> {
-        // In all: what says that the stream still stands comes for ever.
+        // In all: the signs that a stream is open come for ever.
         let event = async {
             loop {
                 let block = self.next_block().await?;

@@ -127,7 +127,7 @@ fn no_cuda_no_second_tls_stack_and_no_telemetry_is_in_the_tree_of_the_broker() {
     }
 }
 
-/// The crates of which a part may be unsafe: the C interface of GPU drivers, called and pretended.
+/// The crates that may have an unsafe part: the C interface of GPU drivers, called and simulated.
 const DRIVERS: [&str; 2] = ["verifier/src/lib.rs", "verifier/fake-driver/src/lib.rs"];
 
 /// The files that are unsafe, each of them and no other: those that call the driver's C interface,

@@ -1,5 +1,5 @@
-//! `/metrics`: who reads it, that it says what the table says, and that docs, dashboard and alerts
-//! name nothing else.
+//! `/metrics`: its readers, that its content agrees with the table, and that docs, dashboard and alerts name
+//! nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -115,7 +115,7 @@ async fn a_node_whose_check_fails_is_replaced_and_its_provider_held_to_nothing()
         note.contains("its tenant's report") && note.contains("mem.pattern"),
         "{note}"
     );
-    // A tenant's word alone puts no offer to rest and counts against nobody.
+    // A tenant's word alone puts no offer in cool-down and counts against nobody.
     let attempts = service.world.broker().store().attempts();
     let failures = attempts.early_failures_since(began).await;
     assert!(failures.expect("an answer").is_empty());
@@ -230,7 +230,7 @@ async fn gpus_that_are_gone_are_a_failure_though_the_rest_pass() {
         (&kept["verdict"], &kept["missing_gpus"]),
         (&json!("pass"), &json!([gone]))
     );
-    // A machine of a gang cannot be replaced without ending it all, which is its tenant's to say.
+    // A machine of a gang cannot be replaced without ending the whole gang, which is the tenant's decision.
     assert_eq!(kept["follows"], "gang");
     turn(&service).await;
     assert_eq!(state(&service, &key, &path).await, "active");

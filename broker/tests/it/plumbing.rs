@@ -34,7 +34,7 @@ async fn readiness_is_the_truth_and_health_is_only_life() {
     assert_eq!(named, all.map(Some));
     assert!(parts.iter().all(|part| part["status"] == "ok"), "{ready}");
     service.world.clock().advance(TimeDelta::days(800));
-    // Any other replica would say the same, and what runs must still be released.
+    // Any other replica would answer the same, and running machines must still be released.
     let stale = service.anyone().get("/readyz").await.expect(200);
     let parts = stale["parts"].as_array().expect("parts");
     let troubled: Vec<_> = parts.iter().filter(|part| part["status"] != "ok").collect();

@@ -253,7 +253,7 @@ async fn a_disabled_provider_sells_nothing_new_and_its_leases_are_looked_after()
         assert_eq!(switched["enabled"], enabled);
     };
     switch(false).await;
-    // Before any replica has looked: the database itself says no.
+    // Before any replica has looked: the database itself refuses.
     let take = json!({ "quote_id": quotes[1] });
     let refused = service.with(&member).post("/v1/reservations", &take).await;
     let detail = refused.refused(409, "provider_disabled");

@@ -1,5 +1,5 @@
-//! Price lists as public catalogues and interfaces have them, written small: what each says, and what is
-//! the cheapest in it. Sources stand beside the rows.
+//! Price lists as public catalogues and interfaces have them, written small: the content of each, and the
+//! cheapest offer in it. Sources stand beside the rows.
 
 mod fits;
 mod wanted;

@@ -159,7 +159,7 @@ fn of_broker(words: &[String]) -> Option<Vec<&str>> {
     Some(["broker"].into_iter().chain(ours).collect())
 }
 
-/// The programs that the walk needs and this machine does not have.
+/// A program that the walk needs and this machine does not have.
 fn missing() -> Option<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let has = |name: &str| env::split_paths(&path).any(|folder| folder.join(name).is_file());

@@ -1,8 +1,8 @@
 //! Every route × every role × one's own and another tenant, against a table written by hand.
 //!
-//! The table is the oracle: it says what the product promises, not what the code does. A route that
-//! is added without a row here fails the test. The walk has an effect by nearly every route that
-//! writes, so it also sees that each effect is noted in the audit log.
+//! The table is the oracle: it states what the product promises, not what the code does. A route that is
+//! added without a row here fails the test. The walk has an effect by nearly every route that writes, so it
+//! also sees that each effect is recorded in the audit log.
 
 mod of_provider;
 

@@ -1,5 +1,5 @@
-//! A running service for one test: the real server on a free port over a database of its own, with
-//! simulated providers already read and a clock that only the test turns.
+//! A running service for one test: the real server on a free port over a database of its own, with simulated
+//! providers already read and a clock that only the test advances.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ pub(crate) fn agent() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_pretend-node"))
 }
 
-/// How long a node may run, in real time: some wait for others through many turns of the clock, and a busy
+/// How long a node may run, in real time: some wait for others through many advances of the clock, and a busy
 /// machine is no fault of theirs.
 pub(crate) const NODE_DEADLINE: Duration = Duration::from_secs(600);
 

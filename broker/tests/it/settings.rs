@@ -1,5 +1,4 @@
-//! `docs/settings.md` is made from the configuration: its types, what they say of themselves, and
-//! the defaults.
+//! `docs/settings.md` is made from the configuration: its types, their doc comments, and the defaults.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

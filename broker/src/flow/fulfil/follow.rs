@@ -16,7 +16,7 @@ use crate::flow::reserve;
 use crate::platform::metrics;
 
 impl Round<'_> {
-    /// Does what follows for the reservation; says whether anything did.
+    /// Does the reservation's next step; returns whether there was one.
     pub(super) async fn follow(&mut self) -> Result<bool, FulfilError> {
         if self.reservation.state == ReservationState::Confirmed {
             self.request_leases().await?;

@@ -81,7 +81,7 @@ pub(super) async fn replace(
 fn may_hear_more(round: &Round<'_>, group: &[Lease], troubled: &BTreeSet<ProviderId>) -> bool {
     let (broker, now) = (round.broker, round.now());
     let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
-    // A provider that is out of reach never says that its lease is gone: the fall counts.
+    // A provider that is out of reach never reports that its lease is gone: the failure counts.
     let fell_lately = group.iter().all(|lease| {
         lease
             .fell_at

@@ -22,7 +22,7 @@ use crate::flow::{meter, reach, reserve};
 use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 
-/// When to look again at a reservation whose leases say nothing sooner.
+/// When to look again at a reservation whose leases need no earlier look.
 const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
 /// Never sooner than this, so that a round that achieves nothing is not repeated at once.
 const SOONEST: TimeDelta = TimeDelta::seconds(1);

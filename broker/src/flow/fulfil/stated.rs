@@ -42,7 +42,7 @@ pub(super) fn remark(lease: &Lease, learned: &Learned) -> Option<String> {
     })
 }
 
-/// Tells the log, once for each lease, of a price that is not the quoted one.
+/// Logs, once for each lease, a price that is not the quoted one.
 pub(super) fn tell(lease: &Lease, learned: &Learned) {
     if lease.price_per_node_hour.is_some() {
         return;

@@ -132,7 +132,8 @@ fn is_undecided(broker: &Broker, learned: &Learned) -> bool {
 
 /// The consequence of the state in which a booting machine was seen.
 fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
-    // The answer to an order may say little; what the provider lists must still be what was ordered.
+    // The answer to an order may be short; the machines that the provider lists must still agree with the
+    // order.
     if let Some(words) = mismatch(&as_ordered(lease), &seen) {
         return Learned::because(LeaseEvent::BootFailed, words);
     }
@@ -350,7 +351,7 @@ fn tell_of_no_end(lease: &Lease, words: &str) {
     );
 }
 
-/// Tells the provider to end a machine; it bills no further from when it accepts that.
+/// Asks the provider to end a machine; it bills no further from when it accepts that.
 async fn tell_to_end(
     broker: &Broker,
     link: &ProviderLink,

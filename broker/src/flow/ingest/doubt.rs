@@ -1,4 +1,4 @@
-//! Readings that are not believed at once: what they would withdraw must be missing twice.
+//! Readings that are not trusted at once: offers that they would withdraw must be missing twice.
 //!
 //! Kept in this process only; after a restart a doubted reading is doubted again.
 

@@ -62,7 +62,7 @@ async fn rest(
             match leases.any_gone_since(provider, began).await {
                 Ok(true) => return,
                 Ok(false) => {}
-                // The interval ends the rest all the same.
+                // The interval ends the pause in any case.
                 Err(error) => {
                     warn!(error = %crate::chain(&error), "What was given back could not be read");
                 }

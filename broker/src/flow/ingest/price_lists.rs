@@ -17,8 +17,8 @@ use crate::platform::app::Broker;
 
 /// Applies all price lists that are configured, at once.
 ///
-/// A provider that is connected speaks for itself: what a list says of it is left out. Offers of
-/// providers that are neither connected nor in any list are withdrawn.
+/// A connected provider's own readings count, and lists' rows about it are left out. Offers of providers that
+/// are neither connected nor in any list are withdrawn.
 /// Errors: the database's, of the last that failed.
 pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(), IngestError> {
     let mut by_provider: BTreeMap<ProviderId, Vec<Offer>> = BTreeMap::new();

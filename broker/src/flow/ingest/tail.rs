@@ -1,5 +1,4 @@
-//! The snapshot follows the database, whichever replica applied the reading. So do the known holds of
-//! tenants.
+//! The snapshot follows the database, on every replica, and so do the known holds of tenants.
 
 use std::time::Duration;
 

@@ -54,12 +54,12 @@ impl PlanKey {
     }
 }
 
-/// Tells a tenant's current plans from those before it last reserved or released something.
+/// Distinguishes a tenant's current plans from those before it last reserved or released something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct HoldsMark {
     /// The number of its last event known here: every action of a tenant is an event.
     events: u64,
-    /// How often it met capacity here since then that was gone, of which no event tells.
+    /// How often since then it met capacity here that was gone, which no event reports.
     met_gone: u64,
 }
 

@@ -32,8 +32,8 @@ pub(super) fn compare(known: &[PublicKey], shown: &PublicKey) -> Probe {
 
 /// The host key that the server at this address has proved to hold, within `patience`.
 ///
-/// A provider says where its nodes are, and could send us into a network that trusts us: nothing
-/// but public addresses is called, and in simulation this machine.
+/// A provider states its nodes' addresses, and could send us into a network that trusts us: we call nothing
+/// but public addresses, and in simulation this machine.
 pub(super) async fn host_key(
     host: &str,
     port: u16,
@@ -210,7 +210,7 @@ mod tests {
             serve(&mut stream).await;
             // It is hung up on, though it never ends anything itself.
             let mut heard = Vec::new();
-            // One that is cut in the middle of what we say reads as an error.
+            // A connection that is cut in the middle of our message reads as an error.
             let _ = stream.read_to_end(&mut heard).await;
         };
         let serving = timeout(Duration::from_secs(60), serving);

@@ -77,8 +77,8 @@ pub async fn release(
     .await
 }
 
-/// Ends a reservation because a budget is spent, the way its tenant would: what is not handed off
-/// is cancelled, the rest released.
+/// Ends a reservation because a budget is spent, the way its tenant would: leases not handed off are
+/// cancelled, the rest released.
 ///
 /// Errors: [`ReserveError::Illegal`] when it is ending already.
 pub async fn stop(
@@ -206,8 +206,8 @@ async fn check_sellers(
 
 /// The meaning of a requested action in the state that a worker finds.
 ///
-/// The state may have moved since the wish was written: a cancel that comes after the hand-off
-/// ends what the tenant has, and so does a release that a fall came before.
+/// The state may have changed since the request was written: a cancel after the hand-off ends the tenant's
+/// use, and so does a release after a failure.
 #[must_use]
 pub fn event_of_wish(state: ReservationState, wish: Wish) -> Option<ReservationEvent> {
     use ReservationState as S;

@@ -33,8 +33,8 @@ pub(super) fn note(broker: &Broker, enrolled: &Enrolment) {
     }
 }
 
-/// How much counts of the time since a node was answered by the clock of the database. It does not tell who
-/// enrolled last, so that what waiting may cost is given to each.
+/// How much of the time since a node was answered counts, by the database's clock. It does not record who
+/// enrolled last, so every node gets the time that waiting may cost.
 pub(super) fn counted(verification: &Verification, step: u8, elapsed: Duration) -> Duration {
     let has_waited = verification.begins_together() && step == Step::Commit.number();
     match has_waited {

@@ -75,7 +75,7 @@ async fn asked_at(
     host: &str,
 ) -> Result<Opening, StepRefusal> {
     if let Some(node) = verification.recheck_node {
-        // The node's script states the address by which we know the node, which tells it from the others.
+        // The node's script states the address by which we know the node, and so identifies it.
         let said = node_at(lease, host);
         return recheck::opening(broker, verification, lease, (node, said));
     }

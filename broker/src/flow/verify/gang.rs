@@ -77,7 +77,7 @@ pub(crate) fn gang_seconds(orders: &Orders) -> u32 {
         .saturating_add(of_nccl)
 }
 
-/// Takes the call of a node that passed alone, and says what it does next.
+/// Takes the call of a node that passed alone, and returns its next action.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then.
 pub async fn measure_together(

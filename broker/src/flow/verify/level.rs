@@ -25,7 +25,7 @@ pub struct TooDeep {
     most: Level,
 }
 
-/// How deeply the nodes of a demand prove themselves: as it says, and never less than is demanded of all.
+/// The verification level of a demand's nodes: the one that it names, and never less than the least for all.
 ///
 /// Errors: [`TooDeep`].
 pub(crate) fn level_of(broker: &Broker, demand: &Demand) -> Result<Level, TooDeep> {

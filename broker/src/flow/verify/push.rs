@@ -290,7 +290,7 @@ async fn first_failure(
 ) -> Result<(), PushError> {
     let done: Vec<_> = stream::iter(all).buffered(AT_ONCE).collect().await;
     let failures = done.into_iter().filter_map(Result::err);
-    // Somebody in a node's place says more than a node that is silent.
+    // An impostor in a node's place is more informative than a silent node.
     let worst = failures.min_by_key(|failure| !failure.is_other_key());
     worst.map_or(Ok(()), Err)
 }

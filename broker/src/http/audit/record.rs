@@ -30,12 +30,12 @@ struct Settled;
 #[derive(Debug, Clone, Copy)]
 struct Free;
 
-/// Says that a request changes nothing: it is recorded as one that reads.
+/// Marks a request as changing nothing: it is recorded as a read.
 pub(crate) fn free(request: &HttpRequest) {
     request.extensions_mut().insert(Free);
 }
 
-/// Says that nothing more is to be recorded of a request.
+/// Marks a request as recorded: nothing more is written for it.
 pub(crate) fn settle(request: &HttpRequest) {
     request.extensions_mut().insert(Settled);
 }

@@ -52,7 +52,7 @@ impl Breadth for OfProviders {
     const OF_PROVIDER: bool = true;
 }
 
-/// A caller who has the right `R`, to be used as broadly as `B` says.
+/// A caller who has the right `R`, to be used as broadly as `B` allows.
 #[derive(Debug)]
 pub(crate) struct May<R, B = WholeTenant> {
     principal: Arc<Principal>,

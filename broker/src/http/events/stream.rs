@@ -28,7 +28,7 @@ use crate::tenant::event_streams::{Listener, Place, STREAMS_PER_TENANT};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// How often the database is read when nobody rings.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// How long a stream is silent before a comment says that it still stands.
+/// How long a stream is silent before it sends a comment as a sign that it is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often the credential is looked at again.
 const CHECK_EVERY: TimeDelta = TimeDelta::seconds(15);

@@ -80,8 +80,8 @@ struct Position {
 
 /// Lists what is sold right now.
 ///
-/// Every offer says how old it is. One that is past its provider's freshness limit is shown as
-/// stale and is not matched.
+/// Every offer shows its age. One that is past its provider's freshness limit is shown as stale and is not
+/// matched.
 #[utoipa::path(
     tag = "offers",
     params(ListOffers),

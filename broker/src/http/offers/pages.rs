@@ -1,8 +1,8 @@
 //! Pages of offers as they were sent: the same question is answered from memory until the answer
 //! would differ.
 //!
-//! It differs once there is another snapshot, or once an offer on the page grows a second older; all
-//! else that a page says follows from those two, also that an offer went stale.
+//! It differs once there is another snapshot, or once an offer on the page grows a second older. The rest of
+//! a page follows from those two, also that an offer went stale.
 
 use std::sync::{Arc, Weak};
 

@@ -21,7 +21,7 @@ use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 use crate::platform::provider_set::ProviderLink;
 
-/// A credential as it is sent. It has no debug form, and what it says is in no error.
+/// A credential as it is sent. It has no debug form, and its content is in no error.
 pub(super) struct GivenCredential(pub(super) SecretString);
 
 impl<'de> Deserialize<'de> for GivenCredential {
@@ -221,7 +221,8 @@ fn not_configured(broker: &Broker, id: &ProviderId) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Asks the provider once whether it takes the credential. One that does not answer does not say no.
+/// Asks the provider once whether it accepts the credential. A provider that does not answer does not reject
+/// it.
 async fn accepted(broker: &Broker, link: &ProviderLink) -> Result<(), ApiError> {
     let checked = check(link, broker.now()).await;
     match checked.refused_credential() {

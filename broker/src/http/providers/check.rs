@@ -27,11 +27,11 @@ pub(crate) struct CheckProvider {
     base_url: Option<String>,
 }
 
-/// Reads once what our account has at a provider and its catalogue, and says what was found or what
-/// is wrong.
+/// Reads once our account's machines at a provider and its catalogue, and returns the findings or the
+/// trouble.
 ///
-/// Nothing is kept of it but that it was asked, and by whom. A provider that does not answer well is
-/// no problem of this call: the answer says so.
+/// The audit log keeps only the call and the caller. A provider that does not answer well is no problem of
+/// this call: the answer reports it.
 #[utoipa::path(
     tag = "providers",
     params(("id" = ProviderId, Path, description = "The provider")),

@@ -1,5 +1,5 @@
-//! `POST /v1/reservations/{id}/nodes/{n}/report` and `GET …/reports`: what a tenant says of a node that
-//! it has in use.
+//! `POST /v1/reservations/{id}/nodes/{n}/report` and `GET …/reports`: a tenant's reports on a node that it
+//! has in use.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -122,8 +122,8 @@ fn check_reason(reason: &str) -> Result<(), ApiError> {
     )))
 }
 
-/// Reports a node in use. A result that fails has the node's lease replaced, in a fleet; the report is
-/// kept in any case and says what follows.
+/// Reports a node in use. A failed result makes the broker replace the node's lease, in a fleet. The report
+/// is kept in any case and shows its consequence.
 #[utoipa::path(
     tag = "reservations",
     params(

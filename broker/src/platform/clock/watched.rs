@@ -1,4 +1,4 @@
-//! The machine's clock, which is not believed alone.
+//! The machine's clock, which is not trusted alone.
 //!
 //! Somebody sets a clock, or a machine starts with a wrong one: what was metered, ended or called fresh by
 //! it stays so for good. So the wall clock is compared with the time since the machine started, which
@@ -35,7 +35,7 @@ pub struct WatchedClock {
 struct State {
     /// The offset to add to the time since the start.
     started_at: DateTime<Utc>,
-    /// The wall clock's word for the same, and since when it says so.
+    /// The wall clock's value for the same, and since when it shows that.
     doubted: Option<(DateTime<Utc>, TimeDelta)>,
     /// Whether the broker was stopped for so long that the clock has yet to be confirmed.
     was_stopped: bool,

@@ -29,7 +29,7 @@ impl Circuit {
         Some(lost.since.map_or(Duration::MAX, |since| since.elapsed()))
     }
 
-    /// The server did not answer. The first to notice says it.
+    /// The server did not answer. The first caller to notice logs it.
     pub(super) fn lose(&self, why: &str) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.lost.is_some() {

@@ -80,7 +80,7 @@ impl InProcess {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Writes the lease for the holder where `may` says so of the one who has it now.
+    /// Writes the lease for the holder where `may` allows it given the present holder.
     fn take(
         &self,
         work: &str,

@@ -1,8 +1,8 @@
 //! Coordination state on Redis, for any number of replicas.
 //!
-//! Every call has a time-out. The first that fails opens the circuit: from then on calls fall back
-//! at once, as [`HotState`] says of each, until the server answers again. Keys begin with the id of
-//! the deployment, so that several may share one server.
+//! Every call has a time-out. The first that fails opens the circuit: from then on calls fall back at once,
+//! as [`HotState`] documents for each, until the server answers again. Keys begin with the id of the
+//! deployment, so that several may share one server.
 
 mod wire;
 
@@ -38,7 +38,7 @@ impl Default for Patience {
     }
 }
 
-/// Wake-ups that wait to be sent; one more would say nothing new.
+/// Wake-ups that wait to be sent; one more would add nothing.
 const UNSENT: usize = 64;
 
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/acquire.lua")));

@@ -40,7 +40,7 @@ pub struct Metric {
     pub(crate) sampled: bool,
 }
 
-/// Says what metrics are, to the recorder in place.
+/// Describes the metrics to the recorder in place.
 pub(crate) fn describe<'a>(metrics: impl IntoIterator<Item = &'a Metric>) {
     for metric in metrics {
         match metric.kind {

@@ -1,5 +1,5 @@
-//! The public keys of an issuer: read over HTTPS, believed for five minutes, read again for a key that
-//! is not known, and never more often than once a minute.
+//! The public keys of an issuer: read over HTTPS, trusted for five minutes, read again for a key that is not
+//! known, and never more often than once a minute.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,8 +18,8 @@ use tracing::warn;
 
 use crate::platform::config::OidcConfig;
 
-/// How long the keys are believed without asking again: for so long a key still opens that its issuer
-/// has withdrawn.
+/// How long the keys are trusted without a new read: for so long a key that its issuer has withdrawn still
+/// works.
 const READ_EVERY: TimeDelta = TimeDelta::minutes(5);
 /// How often an unknown key may have them read again.
 const READ_AGAIN: TimeDelta = TimeDelta::seconds(60);

@@ -64,7 +64,7 @@ impl Post {
         }
     }
 
-    /// Sends a message once and says how it went. `now` is when the attempt begins.
+    /// Sends a message once and returns the result. `now` is when the attempt begins.
     pub async fn send(&self, message: &Message<'_>, now: DateTime<Utc>) -> NewAttempt {
         let began = Instant::now();
         let went = self.try_send(message).await;

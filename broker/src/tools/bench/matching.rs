@@ -353,8 +353,8 @@ fn question(request: &Request) -> IndexedQuestion {
     }
 }
 
-/// The memory of the process at rest. Units: MiB. The allocator keeps what was freed for a second, and
-/// gives it back as something else is freed.
+/// The memory of the idle process. Units: MiB. The allocator keeps freed memory for a second, and returns it
+/// when something else is freed.
 fn settled_mib() -> anyhow::Result<f64> {
     const BLOCK_BYTES: usize = 64 << 20;
     /// Longer than the second for which mimalloc keeps what was freed (its `purge_delay`).

@@ -79,7 +79,7 @@ impl Balancer {
         }
     }
 
-    /// Says who is behind it from now on.
+    /// Sets the replicas behind it from now on.
     pub(super) fn stand_before(&self, replicas: &[Replica]) {
         self.shared.lock().expect("sound").behind = replicas.iter().map(Replica::address).collect();
     }

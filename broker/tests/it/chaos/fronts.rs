@@ -30,7 +30,7 @@ const PHASES: [[(Provider, Front); 3]; 2] = [
     ],
 ];
 /// For how long, by the clock of the world: longer than any proof of absence takes. `cargo xtask chaos` and
-/// `cargo xtask check --full` say half an hour.
+/// `cargo xtask check --full` use half an hour.
 const MINUTES: i64 = 12;
 
 fn running(simulator: &Simulator) -> Vec<String> {

@@ -69,8 +69,7 @@ impl Victim {
 }
 
 impl Scene {
-    /// Kills what the seed says when the seed says, and starts it again each time; each at least
-    /// once.
+    /// Kills the victims at the times that the seed gives, and restarts each; each at least once.
     ///
     /// Gives the states in which open reservations were then.
     pub(super) async fn kill(

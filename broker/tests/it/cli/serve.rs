@@ -1,4 +1,4 @@
-//! `broker serve` as a process: it says where it listens, answers, and ends when it is asked to.
+//! `broker serve` as a process: it prints its address, answers, and ends when it is asked to.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
@@ -28,7 +28,7 @@ impl Running {
         })
     }
 
-    /// Starts one that tells on stdout.
+    /// Starts one that logs on stdout.
     pub(super) fn telling_on_stdout(command: Command) -> Self {
         Self::reading(command, |child| {
             Box::new(child.stdout.take().expect("stdout"))

@@ -1,5 +1,5 @@
-//! `--json` prints what the API answers, one document on stdout and nothing else; without it, a
-//! table or a sheet says the same to people.
+//! `--json` prints the API's answer, one document on stdout and nothing else; without it, a table or a sheet
+//! shows the same to people.
 
 use market::identity::Role;
 use serde_json::{Value, json};

@@ -23,7 +23,7 @@ use tokio::process::{Child, Command};
 use crate::eventually::in_time;
 use crate::service::{Key, Service};
 
-/// A user at a shell: a home, and what their environment says.
+/// A user at a shell: a home, and their environment.
 struct Shell {
     home: TempDir,
     environment: Vec<(&'static str, String)>,

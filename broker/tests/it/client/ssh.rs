@@ -1,4 +1,4 @@
-//! The `ssh` that `access` says comes next logs in as it is printed, by the key that is known here.
+//! The `ssh` command that `access` prints logs in as printed, by the key that is known here.
 
 use std::env;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! From a login to the cost report with the client alone, while the test turns the clock.
+//! From a login to the cost report with the client alone, while the test advances the clock.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ async fn until_confirmed(caller: &Caller<'_>, watch: &mut Child) {
     .await;
 }
 
-/// Turns the clock until the reservation is in this state.
+/// Advances the clock until the reservation is in this state.
 async fn turn_until(service: &Service, caller: &Caller<'_>, id: &str, state: &str) {
     for _ in 0..240 {
         let shown = caller.get(&format!("/v1/reservations/{id}")).await;

@@ -33,7 +33,7 @@ const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 /// The conversation of a node that is played.
 type Talk = oneshot::Receiver<Result<AgentOutcome, AgentError>>;
 
-/// A rental of two nodes that are up and of which none says anything by itself, and its script.
+/// A rental of two nodes that are up and send nothing by themselves, and its script.
 struct Rental {
     scene: Scene,
     lease: Lease,
@@ -84,7 +84,7 @@ impl Rental {
         })
     }
 
-    /// A node whose messages arrive at the replica at hand when this says.
+    /// A node whose messages arrive at the replica at hand at this time.
     fn proves_itself_at(
         &self,
         node: u32,

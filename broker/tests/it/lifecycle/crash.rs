@@ -152,7 +152,7 @@ struct Life {
     provider: Provider,
 }
 
-/// A gang of so many nodes with eight GPUs, whose provider says when a machine was made.
+/// A gang of so many nodes with eight GPUs, whose provider states when a machine was made.
 fn gang(nodes: u32) -> Life {
     Life {
         demand: training(8 * nodes),
@@ -162,7 +162,7 @@ fn gang(nodes: u32) -> Life {
     }
 }
 
-/// A fleet of so many small machines, whose provider does not say so and takes a while to end them.
+/// A fleet of so many small machines, whose provider does not state that and takes a while to end them.
 fn small(nodes: u32) -> Life {
     Life {
         demand: fleet(nodes),
@@ -193,7 +193,7 @@ async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
     killed
 }
 
-/// A whole life under a killer, from confirmed to closed; says whether the killer struck.
+/// A whole life under a killer, from confirmed to closed; returns whether the killer struck.
 async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     let owed = scene.payable(life.provider).await - scene.billed_by(life.provider);
     let id = scene.reserve(life.demand.clone()).await;

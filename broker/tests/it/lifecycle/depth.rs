@@ -1,5 +1,5 @@
-//! How deeply the nodes of a reservation prove themselves: as its demand says, and never less than is
-//! demanded of all.
+//! The verification level of a reservation's nodes: the one that its demand names, and never less than the
+//! least for all.
 
 use broker::flow::plan::PlanError;
 use broker::flow::reserve::ReserveError;

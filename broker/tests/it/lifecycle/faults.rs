@@ -353,7 +353,7 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
         assert_eq!(scene.leases(id).await[0].state, LeaseState::Releasing);
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
-        // The answer to the order does not say how many there are; the first look at it does.
+        // The answer to the order does not state how many there are; the first look at it does.
         assert_replaced(&scene, id, LeaseEvent::BootFailed).await;
         let fallen = scene.leases(id).await.remove(0);
         assert_eq!(
@@ -452,7 +452,7 @@ async fn a_price_list_that_is_broken_empty_or_cut_short_delists_nothing_and_harm
                 scene.pass_seconds(60);
                 let failures = scene.read_providers().await;
                 let (offers, stale) = supply(&scene, broken).await;
-                // Voltage Park says how many pages there are: what was read of them is taken, and the
+                // Voltage Park states how many pages there are: the pages that were read are taken, and the
                 // rest is named.
                 let is_named = broken == Provider::Voltagepark && kind == FaultKind::PartialCatalog;
                 let failed = usize::from(!is_named);

@@ -182,7 +182,7 @@ async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
     .await;
 }
 
-/// The answers of nodes with an order's start-up script.
+/// The credentials in an order's start-up script.
 pub(crate) fn access(script: &str) -> (VerificationId, Token) {
     let after = |mark: &str| {
         let rest = script.split_once(mark).expect("it is there").1;

@@ -1,5 +1,5 @@
-//! The scene of a life-cycle test: a world with a tenant, on a given database, whose clock only the
-//! test turns, and whose broker can be killed and started again.
+//! The scene of a life-cycle test: a world with a tenant, on a given database, whose clock only the test
+//! advances, and whose broker can be killed and restarted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -295,7 +295,7 @@ impl Scene {
         id
     }
 
-    /// Reserves, and turns the clock until the tenant has it.
+    /// Reserves, and advances the clock until the tenant has it.
     pub(crate) async fn reserve_until_active(&self, demand: Value) -> ReservationId {
         let id = self.reserve(demand).await;
         self.work().await;
@@ -334,7 +334,7 @@ impl Scene {
             .expect("charges")
     }
 
-    /// Turns the clock, five minutes at a time, until the reservation is in this state.
+    /// Advances the clock, five minutes at a time, until the reservation is in this state.
     pub(crate) async fn until(&self, id: ReservationId, wanted: ReservationState) {
         for _ in 0..48 {
             if self.state(id).await == wanted {

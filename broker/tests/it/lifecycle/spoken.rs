@@ -19,7 +19,7 @@ use crate::eventually::in_time;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Heard {
     pub(super) status: u16,
-    /// After how many seconds to come again, where it says so.
+    /// The seconds before the next call, where it states them.
     pub(super) retry_after: Option<String>,
     pub(super) body: Value,
 }
@@ -49,7 +49,7 @@ pub(super) fn client() -> &'static reqwest::Client {
     &CLIENT
 }
 
-/// Says something to the service.
+/// Sends something to the service.
 pub(super) async fn say(scene: &Scene, script: &str, step: Step, body: &Value) -> Heard {
     let (verification, token) = access(script);
     let number = step.number();
@@ -82,7 +82,7 @@ pub(super) fn fresh_key() -> String {
     key.expect("a key").to_string()
 }
 
-/// A line to one replica, on which messages arrive when a test says.
+/// A line to one replica, on which the test decides when messages arrive.
 pub(super) struct Timed<A, W> {
     pub(super) broker: Broker,
     pub(super) runtime: Handle,

@@ -1,6 +1,6 @@
-//! A tap between the broker and an adapter: it writes down every call and, at the one that a test
-//! names, lets it hang, fails it, or does not pass it on. It can also say that the nodes are to get
-//! their agent over SSH, and show a real server in their place.
+//! A tap between the broker and an adapter: it records every call and, at the one that a test names, lets it
+//! hang, fails it, or does not pass it on. It can also make the nodes get their agent over SSH, and show a
+//! real server in their place.
 
 use std::convert::Infallible;
 use std::path::PathBuf;

@@ -116,7 +116,7 @@ impl Signer {
     }
 }
 
-/// A token that says it needs no signature.
+/// A token that claims to need no signature.
 pub(super) fn unsigned(claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let header = json!({ "alg": "none", "typ": "JWT", "kid": "ec" });

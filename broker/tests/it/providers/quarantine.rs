@@ -35,7 +35,7 @@ async fn a_provider_in_quarantine_takes_no_new_hold_and_says_why_until_it_ends()
     let body = json!({ "reason": reason, "until": until });
     let begun = service.with(&admin).post(PATH, &body).await.expect(200);
     assert_eq!(begun["quarantine"]["reason"], reason);
-    // Before any replica has looked: the database itself says no.
+    // Before any replica has looked: the database itself refuses.
     let take = json!({ "quote_id": open[1] });
     let refused = caller.post("/v1/reservations", &take).await;
     let detail = refused.refused(409, "provider_quarantined");

@@ -316,7 +316,7 @@ impl Life {
         id
     }
 
-    /// Turns the clock until the reservation is in this state.
+    /// Advances the clock until the reservation is in this state.
     async fn until(&mut self, id: &str, state: &str) {
         let show = format!("GET /v1/reservations/{id}");
         for _ in 0..48 {

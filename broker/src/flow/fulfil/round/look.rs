@@ -160,7 +160,7 @@ impl Round<'_> {
         Ok(order::send(self.broker, link, &order).await)
     }
 
-    /// Saves what one look taught; says whether the lease moved.
+    /// Saves the findings of one look; returns whether the lease moved.
     pub(super) async fn learn(
         &mut self,
         id: LeaseId,
@@ -357,8 +357,7 @@ async fn look(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
     }
 }
 
-/// Tells the log, once each time, that a machine which somebody counts on is missing, and that it is shown
-/// again.
+/// Logs, once each time, that a machine which somebody counts on is missing, and that it is shown again.
 fn tell_of_sighting(lease: &Lease, missing: Option<Missing>, words: Option<&str>) {
     let (id, provider) = (lease.id, &lease.offer.provider);
     match (lease.missing, missing) {

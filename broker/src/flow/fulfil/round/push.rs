@@ -30,7 +30,7 @@ pub(super) const PARTING: Duration = Duration::from_secs(20);
 const COME_AGAIN: TimeDelta = TimeDelta::seconds(15);
 
 impl Round<'_> {
-    /// Sees to every lease that proves itself by an agent that is pushed, but these; says which.
+    /// Handles every lease that proves itself by an agent that is pushed, except these; returns which.
     pub(super) async fn push_agents(
         &mut self,
         but: &BTreeSet<LeaseId>,
@@ -128,7 +128,7 @@ async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
     }
 }
 
-/// Says whether the lease has passed and holds nothing of ours any more.
+/// Returns whether the lease has passed and holds nothing of ours any more.
 async fn attend(broker: &Broker, lease: &Lease, verdict: &LeaseVerdict) -> Result<bool, PushError> {
     let Some(push) = Push::of(broker, lease).await? else {
         // Ordered by a release that pushed nothing: there is nothing to take away.

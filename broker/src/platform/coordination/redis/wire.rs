@@ -28,7 +28,7 @@ pub(super) struct Wire {
     connection: ConnectionManager,
     circuit: Arc<Circuit>,
     deployment: Arc<str>,
-    /// Tells our own wake-ups from those of others.
+    /// Distinguishes our own wake-ups from those of others.
     me: Arc<str>,
 }
 
