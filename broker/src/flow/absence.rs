@@ -113,7 +113,7 @@ pub(crate) async fn judge(
         return Ok(open(found.missing, found.words));
     }
     if !ended && reach::answers(broker, lease).await? {
-        let words = "no list shows it, and its node answers all the same";
+        let words = "no list shows it, but its node answers";
         return Ok(open(found.missing, words.to_owned()));
     }
     Ok(Absence::Proved(found.words))

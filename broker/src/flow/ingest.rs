@@ -51,7 +51,7 @@ pub enum IngestError {
         source: AdapterError,
     },
     /// The answer held nothing to sell, or shrank beyond belief.
-    #[error("{provider} answered with {what}; what was known of it stays")]
+    #[error("{provider} answered with {what}; its known offers stay")]
     Incomplete {
         /// The provider.
         provider: ProviderId,

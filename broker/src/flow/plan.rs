@@ -60,7 +60,7 @@ pub enum PlanError {
     #[error(transparent)]
     Match(#[from] MatchError),
     /// As many are searched for as may be, and as many more wait.
-    #[error("as many plans are searched for as may be")]
+    #[error("too many plans are being searched for")]
     Busy(#[from] TooMany),
     /// The search did not end.
     #[error("the search for the plan did not end")]

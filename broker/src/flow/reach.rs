@@ -67,7 +67,7 @@ pub async fn keep_probing(broker: Broker, stop: Stop) {
     let every = Duration::from_secs(broker.config().reach.probe_seconds.max(1).into());
     let turn = || async {
         if let Err(failure) = probe_within(&broker, every / 2).await {
-            error!(error = %crate::chain(&failure), "The nodes in use could not be looked at");
+            error!(error = %crate::chain(&failure), "The nodes in use could not be probed");
         }
         sleep(every / 2).await;
     };
@@ -129,7 +129,7 @@ async fn probe_within(broker: &Broker, spread: Duration) -> Result<Round, StoreE
         warn!(
             nodes = silent.len(),
             providers = providers.len(),
-            "No node of any provider answered: it is we who are cut off, so none is held to be silent"
+            "No node of any provider answered: the broker itself is cut off, so no node counts as silent"
         );
         return Ok(round);
     }

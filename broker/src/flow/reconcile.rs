@@ -189,8 +189,8 @@ async fn sweep_one(
     for lease in all.note_returned(&provider, &list).await? {
         error!(
             provider.id = %provider, lease.id = %lease,
-            "The machine of lease {lease} at {provider}, which was given up as gone, is running: its tenant may \
-             be at work there; a person must look, and end it with `broker sweep --end-returned {lease}`"
+            "The machine of lease {lease} at {provider}, which was given up as gone, is running: its tenant \
+             may be at work there; a person must look, and end it with `broker sweep --end-returned {lease}`"
         );
     }
     for lease in all.live_at(&provider).await? {
@@ -246,7 +246,7 @@ async fn end_returned(
     machine: &ProviderLease,
     swept: &mut Swept,
 ) -> Result<(), StoreError> {
-    let why = "it had returned, and a person said so";
+    let why = "it had returned, and a person asked for its end";
     if end(link, machine, why, swept).await != Some(Release::Accepted) {
         return Ok(());
     }
@@ -257,7 +257,7 @@ async fn end_returned(
     let cost = meter::returned_cost(broker, &reservation, lease).unwrap_or_else(|failure| {
         error!(
             lease.id = %lease.id, error = %crate::chain(&failure),
-            "What the machine of lease {} cost after it had returned could not be booked", lease.id
+            "The cost of the machine of lease {} after its return could not be booked", lease.id
         );
         None
     });

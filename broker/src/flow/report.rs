@@ -28,7 +28,7 @@ pub enum ReportError {
     #[error("`to` must lie after `from`")]
     EmptyTime,
     /// As many reports are made as may be, and some more wait.
-    #[error("many reports are made just now; ask again in a moment")]
+    #[error("too many reports are being made; try again in a moment")]
     Busy(#[from] TooMany),
     /// The database did not answer.
     #[error("the charges could not be read")]

@@ -61,7 +61,7 @@ pub enum ReserveError {
     #[error(transparent)]
     CoolingDown(#[from] CoolingDown),
     /// By what is on record of a provider it is not, or no longer, what the policy asks for.
-    #[error("of {provider}: {lack}; the policy lets nothing be taken there, so plan again")]
+    #[error("of {provider}: {lack}; the policy excludes it, so plan again")]
     OutsidePolicy {
         /// The provider.
         provider: ProviderId,

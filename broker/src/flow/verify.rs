@@ -331,7 +331,7 @@ async fn time_of(
         Interruption::Ended => Err(StepRefusal::Interrupted),
         // Another replica may have taken the step meanwhile: then the answer to it stands.
         Interruption::HasMoved => Err(StepRefusal::Raced),
-        // If the clock was set back, it will show that time again.
+        // If the clock was set back, it will be right again later.
         Interruption::Stays => shared.ok_or(StepRefusal::Raced),
     }
 }

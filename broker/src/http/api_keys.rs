@@ -207,7 +207,8 @@ async fn known_projects(
 ) -> Result<Projects, ApiError> {
     if matches!(role, Role::Admin | Role::Provider) {
         return Err(ApiError::invalid_body(format!(
-            "`projects` is for members, finance and viewers; what the role `{}` looks after is in no project",
+            "`projects` is for members, finance and viewers; the resources of the role `{}` \
+             belong to no project",
             role.as_str()
         )));
     }

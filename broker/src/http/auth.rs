@@ -170,7 +170,7 @@ impl Principal {
             return Ok(());
         }
         Err(ApiError::not_yours(
-            "somebody else of your tenant made it; ask them, or an administrator",
+            "another principal of your tenant made it; ask them, or an administrator",
         ))
     }
 
@@ -385,7 +385,7 @@ async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Princ
         LoginRefusal::Expired => expired(),
         LoginRefusal::Nobody(why) => nobody(why),
         LoginRefusal::Unavailable => ApiError::issuer_unavailable(
-            "the issuer of this token does not tell its keys just now; try again in a moment",
+            "the issuer of this token does not answer with its keys; try again in a moment",
         )
         .retry_after_seconds(5),
     })?;

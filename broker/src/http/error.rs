@@ -73,7 +73,7 @@ codes! {
     route_not_found, 404, "There is no such route";
     not_found, 404, "Not found";
     method_not_allowed, 405, "The route does not take this method";
-    body_too_slow, 408, "The body came too slowly";
+    body_too_slow, 408, "The body arrived too slowly";
     above_ceiling, 409, "The quote exceeds the ceiling";
     agent_key_committed, 409, "The key of the agent was committed before";
     already_exists, 409, "Already exists";
@@ -95,7 +95,7 @@ codes! {
     plan_outdated, 409, "The plan is of another release";
     outside_policy, 409, "A provider does not meet the policy";
     own_capacity_full, 409, "The tenant has reached its limit of registered own capacity";
-    provider_configured, 409, "The configuration says how the provider is connected";
+    provider_configured, 409, "The provider is connected by the configuration";
     provider_disabled, 409, "The provider is disabled";
     provider_in_use, 409, "Something may still run at the provider";
     provider_not_connected, 409, "The provider has no credential here";
@@ -132,7 +132,7 @@ codes! {
     too_many_cancelled, 429, "Too many orders were cancelled before their hand-off";
     too_many_unused_holds, 429, "Too many holds went unused";
     too_many_reports, 429, "The reservation has reached its number of node reports";
-    too_many_rechecks, 429, "The node was looked at not long ago";
+    too_many_rechecks, 429, "The node was checked recently";
     too_many_streams, 429, "The tenant has reached its number of open streams";
     internal, 500, "Internal error";
     busy, 503, "The service is overloaded";
@@ -285,7 +285,7 @@ impl From<store::StoreError> for ApiError {
             E::LimitExceeded(refusal) => Self::quota_exceeded(refusal.to_string()),
             E::BudgetExceeded(refusal) => Self::budget_exceeded(refusal.to_string()),
             E::Conflict(store::Conflict::ProviderInUse) => Self::provider_in_use(
-                "it is enabled, or holds or leases there are open, and they are looked after with this credential; disable the provider, wait until nothing is open there, then try again",
+                "it is enabled, or has open holds or leases, which need this credential; disable the provider, wait until nothing is open there, then try again",
             ),
             E::Conflict(conflict @ store::Conflict::ProviderDisabled { .. }) => {
                 Self::provider_disabled(format!("{conflict}; plan again"))
@@ -302,14 +302,14 @@ impl From<store::StoreError> for ApiError {
             E::Unavailable { .. } => {
                 log(&error);
                 Self::database_unavailable(
-                    "the database cannot be reached, is full or is too busy, and what was asked for was not done; try again in a moment",
+                    "the database cannot be reached, is full or is too busy, and the request was not carried out; try again in a moment",
                 )
                 .retry_after_seconds(DATABASE_RETRY_SECONDS)
             }
             E::OutcomeUnknown { .. } => {
                 log(&error);
                 Self::outcome_unknown(
-                    "the connection to the database was lost at the last moment, so that it was done either whole or not at all; send the same again under the same `Idempotency-Key`, or, without one, look first whether it is there",
+                    "the connection to the database was lost at the last moment, so the request was carried out either completely or not at all; send it again with the same `Idempotency-Key`, or, without one, check first whether it took effect",
                 )
                 .retry_after_seconds(DATABASE_RETRY_SECONDS)
             }

@@ -65,7 +65,7 @@ pub(crate) struct LastEventId {
     tag = "events",
     params(ListEvents, LastEventId),
     responses((
-        status = 200, description = "A page of events, or a stream that goes on",
+        status = 200, description = "A page of events, or a live stream",
         content((Page<Event> = "application/json"), (String = "text/event-stream")),
     ))
 )]
@@ -87,7 +87,7 @@ pub(crate) async fn list_events(
         ListEvents, LastEventId,
     ),
     responses((
-        status = 200, description = "A page of events, or a stream that goes on",
+        status = 200, description = "A page of events, or a live stream",
         content((Page<Event> = "application/json"), (String = "text/event-stream")),
     ))
 )]
@@ -156,7 +156,7 @@ fn check_kept(since: u64, horizon: u64) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::events_pruned(format!(
-        "events up to number {horizon} are no longer kept; read the resources they were about again, then go on with `since={horizon}`"
+        "events up to number {horizon} are no longer kept; read the affected resources again, then continue with `since={horizon}`"
     )))
 }
 

@@ -131,7 +131,7 @@ pub(crate) async fn once(
             if done.is_err()
                 && let Err(error) = keys.abandon(&mark).await
             {
-                warn!(error = %error, "Could not give an idempotency key back; it lapses by itself");
+                warn!(error = %error, "Could not release an idempotency key; it lapses by itself");
             }
             done.map(respond)
         }

@@ -31,16 +31,16 @@ const EXACT: u64 = (1 << 53) - 1;
     ),
     components(schemas(Problem)),
     tags(
-        (name = "gpus", description = "The catalogue of GPUs and what they cost today"),
-        (name = "offers", description = "What is sold right now, and what was sold before"),
-        (name = "providers", description = "Whose supply is read, and how fresh it is"),
+        (name = "gpus", description = "The catalogue of GPUs and their prices today"),
+        (name = "offers", description = "The offers on sale now, and earlier ones"),
+        (name = "providers", description = "The providers whose supply is read, and its freshness"),
         (name = "plans", description = "Candidates for a demand, with reasons"),
         (name = "quotes", description = "Prices frozen until they lapse"),
         (name = "reservations", description = "Claims on capacity, from hold to closed"),
-        (name = "events", description = "What happened, as a list, as a stream and by webhook"),
+        (name = "events", description = "Events, as a list, as a stream and by webhook"),
         (name = "verifications", description = "Machines that prove themselves"),
-        (name = "reports", description = "What was charged, for what"),
-        (name = "spending", description = "Limits, budgets, and how a tenant stands"),
+        (name = "reports", description = "Charges, and their reasons"),
+        (name = "spending", description = "Limits, budgets, and a tenant's balance"),
         (name = "capacity", description = "Capacity that is paid for, and agreed prices"),
         (name = "ssh-keys", description = "Public keys that machines get"),
         (name = "identity", description = "API keys, tokens and projects"),
@@ -100,7 +100,7 @@ fn operations(document: &mut Value) -> impl Iterator<Item = &mut Value> {
 fn refuse_with_problems(operation: &mut Value) {
     let schema = json!({ "$ref": "#/components/schemas/Problem" });
     operation["responses"]["default"] = json!({
-        "description": "A problem document: what is wrong, and what to do",
+        "description": "A problem document: the fault, and the remedy",
         "content": { PROBLEM_JSON: { "schema": schema } },
     });
 }

@@ -63,7 +63,7 @@ impl From<PlanError> for ApiError {
             }
             PlanError::Match(error) => Self::invalid_demand(error.to_string()),
             PlanError::Busy(_) => {
-                Self::busy("many plans are searched for just now; send it again in a moment")
+                Self::busy("too many plans are being searched for; try again in a moment")
                     .retry_after_seconds(1)
             }
             PlanError::Interrupted(error) => Self::broken(&error),
@@ -153,7 +153,7 @@ pub(crate) struct PlanOfferBody {
         ("id" = PlanId, Path, description = "The plan"),
         ("offer" = OfferId, Path, description = "The offer"),
     ),
-    responses((status = 200, description = "What became of it", body = PlanOfferBody))
+    responses((status = 200, description = "Its outcome", body = PlanOfferBody))
 )]
 #[get("/v1/plans/{id}/offers/{offer}")]
 pub(crate) async fn show_plan_offer(

@@ -111,7 +111,7 @@ impl Readiness {
             true => Part::of(
                 "hot_state",
                 Standing::Degraded,
-                "Redis does not answer: each replica goes on by itself, slower; see whether it runs",
+                "Redis does not answer: each replica works alone, slower; check whether Redis runs",
             ),
         });
         let failed: Vec<_> = parts
@@ -211,7 +211,7 @@ async fn stored(broker: &Broker) -> Vec<Part> {
         false => Part::of(
             "providers",
             Standing::Degraded,
-            "no provider's supply is fresh, so that nothing can be reserved; GET /v1/providers says why",
+            "no provider's supply is fresh, so nothing can be reserved; GET /v1/providers says why",
         ),
     });
     parts

@@ -79,10 +79,10 @@ impl From<NoPlace> for ApiError {
     fn from(why: NoPlace) -> Self {
         let said = match why {
             NoPlace::Crowded => {
-                "many nodes send large messages just now; send it again in a moment"
+                "too many nodes are sending large messages; send it again in a moment"
             }
             NoPlace::AtIt => {
-                "a message of this node is looked at just now; send it again in a moment"
+                "another message of this node is being checked; send it again in a moment"
             }
         };
         Self::busy(said).retry_after_seconds(1)
@@ -214,7 +214,7 @@ impl Sender {
         ("n" = u8, Path, description = "The step", minimum = 1, maximum = 6),
     ),
     request_body(content = Value, description = "The agent's message"),
-    responses((status = 200, description = "What the node is asked to do next", body = Value)),
+    responses((status = 200, description = "The node's next order", body = Value)),
     security(("verification_token" = []))
 )]
 #[post("/v1/verifications/{id}/steps/{n}")]
@@ -289,7 +289,7 @@ async fn to_its_end<T: 'static>(
     tag = "verifications",
     params(("id" = VerificationId, Path, description = "The verification")),
     request_body(content = GangCall, description = "The agent's call"),
-    responses((status = 200, description = "What the node does next", body = GangAnswer)),
+    responses((status = 200, description = "The node's next action", body = GangAnswer)),
     security(("verification_token" = []))
 )]
 #[post("/v1/verifications/{id}/gang")]

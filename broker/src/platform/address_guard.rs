@@ -45,7 +45,7 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
         return refuse("cannot be read; write it like `https://example.com/hooks`");
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return refuse("must hold no user and no password; the signature tells who sends");
+        return refuse("must hold no user and no password; the signature identifies the sender");
     }
     if url.fragment().is_some() {
         return refuse("must hold no fragment, which is never sent");
@@ -65,7 +65,7 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
     match url.scheme() {
         "https" => Ok(url),
         "http" if here && simulation => Ok(url),
-        "http" => refuse("must begin with https, so that nobody reads along"),
+        "http" => refuse("must begin with https, so that nobody else can read the messages"),
         _ => refuse("must begin with https"),
     }
 }

@@ -168,7 +168,7 @@ impl FollowedClock {
                         stands = false;
                     }
                     Err(error) if !stands => {
-                        warn!(error = %crate::chain(&error), "The simulator's clock cannot be read; ours stands");
+                        warn!(error = %crate::chain(&error), "The simulator's clock cannot be read; the broker's clock stays");
                         stands = true;
                     }
                     Err(_) => {}

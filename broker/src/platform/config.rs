@@ -170,7 +170,7 @@ pub struct SalesConfig {
     pub soft_nodes_per_hold: u32,
     /// How many leases one reservation may have: each is an order of its own.
     pub leases_per_reservation: u32,
-    /// The period in which three failed reservations put an offer in cool-down, and the length of the cool-down.
+    /// The period in which three failed reservations put an offer in cool-down, and the cool-down's length.
     pub cooldown_seconds: u32,
 }
 

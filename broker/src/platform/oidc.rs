@@ -127,15 +127,15 @@ impl Oidc {
 
 fn check(config: &OidcConfig) -> Result<(), &'static str> {
     if config.audience.is_empty() {
-        return Err("`audience` is empty; name what its tokens are made out to");
+        return Err("`audience` is empty; name the audience of its tokens");
     }
     if config.role_map.is_empty() {
-        return Err("`role_map` is empty, so that nobody could log in; map a word to a role");
+        return Err("`role_map` is empty, so nobody could log in; map a word to a role");
     }
     if config.role_map.values().any(|role| *role == Role::Admin) && !config.may_administer {
         return Err(
             "`role_map` makes administrators of the whole service, who reach every tenant; \
-             map to `member` or `finance`, or say `may_administer = true`",
+             map to `member` or `finance`, or set `may_administer = true`",
         );
     }
     let is_bound = config.provider_claim.is_some() && !config.provider_map.is_empty();

@@ -53,7 +53,7 @@ pub enum StartError {
     },
     /// The embedded database is not what was written.
     #[error(
-        "the database {} {what}: a new one would lack what is in it; put it back from a backup, or move it and secret.key aside to begin with a new one",
+        "the database {} {what}: a new one would lack its data; restore it from a backup, or move it and secret.key aside to begin with a new one",
         path.display()
     )]
     Damaged {

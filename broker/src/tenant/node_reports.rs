@@ -42,8 +42,7 @@ pub enum ReportError {
     },
     /// The node is not in the tenant's hands.
     #[error(
-        "node {node} is not in use: the reservation is {state}; a node can be reported or looked at again from \
-         its hand-off on, until it is released or being replaced"
+        "node {node} is not in use: the reservation is {state}; a node can be reported or re-checked from its hand-off on, until it is released or being replaced"
     )]
     NotInUse {
         /// The node.

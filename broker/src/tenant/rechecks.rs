@@ -26,7 +26,7 @@ pub(crate) enum RecheckError {
     #[error(transparent)]
     Node(#[from] ReportError),
     /// It cannot be looked at.
-    #[error("node {node} cannot be looked at again: {why}")]
+    #[error("node {node} cannot be re-checked: {why}")]
     Impossible {
         /// The node.
         node: u32,

@@ -60,7 +60,7 @@ pub async fn watch(broker: &Broker) -> Result<Watched, StoreError> {
             Err(failure) => {
                 error!(
                     budget.id = %budget.id, error = %crate::chain(&failure),
-                    "Budget {} could not be looked at", budget.id
+                    "Budget {} could not be checked", budget.id
                 );
                 watched.failed += 1;
                 continue;

@@ -53,8 +53,8 @@ pub(super) fn weigh(evidence: &Evidence, before: Option<Missing>) -> Found {
                 lacked_since: None,
             }),
             proved: false,
-            words: "the list was read with another credential than it was last shown with, which may be \
-                    of another account"
+            words: "the list was read with another credential than the one that last showed it, \
+                    perhaps of another account"
                 .to_owned(),
         };
     }

@@ -33,12 +33,10 @@ pub enum StoredError {
     #[error("there is no plan {0}; plans of which no quote was taken are kept for two days")]
     Unknown(PlanId),
     /// Another release kept the answer alone, or what decided in another form.
-    #[error(
-        "plan {0} was made by another release, which did not keep what decided as this one does"
-    )]
+    #[error("plan {0} was made by another release, which kept its inputs in another form")]
     OtherRelease(PlanId),
     /// The stored part was not written by our program.
-    #[error("what is kept of plan {id} cannot be read")]
+    #[error("the stored inputs of plan {id} cannot be read")]
     Corrupt {
         /// The plan.
         id: PlanId,

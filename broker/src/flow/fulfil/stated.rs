@@ -30,8 +30,8 @@ pub(super) fn remark(lease: &Lease, learned: &Learned) -> Option<String> {
     let stated = lease.price_per_node_hour.or(learned.price_per_node_hour)?;
     if !is_credible(quoted, stated) {
         return Some(format!(
-            "the provider states {stated} USD for a node and hour that was quoted at {quoted}; that \
-             is not believed, compare its bill"
+            "the provider states {stated} USD for a node and hour that was quoted at {quoted}; the \
+             broker does not trust this price: compare the provider's bill"
         ));
     }
     differs(quoted, stated).then(|| {

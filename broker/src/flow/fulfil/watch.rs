@@ -227,7 +227,7 @@ pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) ->
             // machines.
             warn!(
                 lease.id = %lease.id, error = %crate::chain(&error),
-                "What the nodes of lease {} measured together cannot be read", lease.id
+                "The joint measurements of the nodes of lease {} cannot be read", lease.id
             );
         }
     }

@@ -118,7 +118,7 @@ impl Rounds {
         self.tasks.shutdown().await;
         warn!(
             reservations = self.claims.len(),
-            "Stopped before {} rounds ended; what they worked on is given back",
+            "Stopped before {} rounds ended; their work is given back",
             self.claims.len()
         );
         for claim in self.claims.values() {

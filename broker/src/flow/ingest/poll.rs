@@ -64,7 +64,7 @@ async fn rest(
                 Ok(false) => {}
                 // The interval ends the pause in any case.
                 Err(error) => {
-                    warn!(error = %crate::chain(&error), "What was given back could not be read");
+                    warn!(error = %crate::chain(&error), "The returned capacity could not be read");
                 }
             }
             returns.hear().await;

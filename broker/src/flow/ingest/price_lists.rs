@@ -40,7 +40,7 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
     for (provider, offers) in left_out {
         info!(
             provider.id = %provider, offers,
-            "Left out what price lists say of {provider}: it is connected and read live"
+            "Left out the price lists' rows about {provider}: it is connected and read live"
         );
     }
     let mut outcome = Ok(());

@@ -29,7 +29,7 @@ pub(crate) enum LoginFailure {
     #[error("not_public: its address is not public")]
     NotPublic,
     /// It does not let in the key that went with its order.
-    #[error("key_refused: it does not let in the key that went with its order")]
+    #[error("key_refused: it rejects the key that was sent with its order")]
     KeyRefused,
     /// The command did not print its word.
     #[error("not_done: it does not carry out the command")]

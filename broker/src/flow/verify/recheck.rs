@@ -148,7 +148,7 @@ pub(super) fn tell(broker: &Broker, lease: &Lease, result: &Attestation) {
     let NewRecheck { node, failed, .. } = outcome(result, lease.node_base);
     let (id, provider, verdict) = (lease.id, &lease.offer.provider, result.verdict);
     if failed.is_empty() {
-        info!(lease.id = %id, node, verdict = %verdict, "Looked again at a node in use: {verdict}");
+        info!(lease.id = %id, node, verdict = %verdict, "Re-checked a node in use: {verdict}");
     } else {
         let failed: Vec<&str> = failed.iter().map(|code| code.as_str()).collect();
         warn!(

@@ -34,7 +34,7 @@ pub enum StepRefusal {
     )]
     OtherNode(u32),
     /// The node in use was looked at not long ago.
-    #[error("the node was looked at not long ago; look again in {0} seconds")]
+    #[error("the node was checked recently; check again in {0} seconds")]
     Lately(u64),
     /// No node of this verification has committed to this key.
     #[error("no node has committed to this key; begin with step 1")]
@@ -46,8 +46,8 @@ pub enum StepRefusal {
     Interrupted,
     /// The node was interrupted so often that it gets no other challenge.
     #[error(
-        "the conversation was interrupted too often; the node gets no other one by this token, and \
-         unless one of it stands its lease is replaced at the deadline"
+        "the conversation was interrupted too often; this token allows no other one, and \
+         unless one of the node's is still open its lease is replaced at the deadline"
     )]
     InterruptedTooOften,
     /// The lease sells hardware that cannot be verified.
@@ -71,7 +71,7 @@ pub enum StepRefusal {
     #[error(transparent)]
     Gang(#[from] CallRefused),
     /// Other nodes were faster again and again.
-    #[error("too many nodes of the gang call just now; call again in a moment")]
+    #[error("too many nodes of the gang are calling; call again in a moment")]
     Crowded,
     /// Another message for the same step was faster.
     #[error("another message for this step was faster; send it again")]

@@ -123,7 +123,7 @@ impl Follower {
                 Ok(events) => return Some(events.iter().map(render).collect::<String>().into()),
                 // The client connects again with the last id that it saw.
                 Err(error) => {
-                    warn!(error = %crate::chain(&error), "A stream of events could not go on");
+                    warn!(error = %crate::chain(&error), "A stream of events could not continue");
                     return None;
                 }
             }

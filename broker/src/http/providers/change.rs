@@ -215,7 +215,7 @@ fn reconnected(
 fn not_configured(broker: &Broker, id: &ProviderId) -> Result<(), ApiError> {
     if is_configured(broker, id) {
         return Err(ApiError::provider_configured(format!(
-            "{id} is connected as the configuration says; change it there, or take it out there and restart before you enter it here"
+            "{id} is connected by the configuration; change it there, or take it out there and restart before you enter it here"
         )));
     }
     Ok(())

@@ -132,7 +132,7 @@ fn check_reason(reason: &str) -> Result<(), ApiError> {
         IdempotencyHeader
     ),
     request_body = ReportNode,
-    responses((status = 201, description = "The report, and what follows", body = NodeReportView))
+    responses((status = 201, description = "The report, and its consequence", body = NodeReportView))
 )]
 #[post("/v1/reservations/{id}/nodes/{n}/report")]
 pub(crate) async fn report_node(

@@ -105,12 +105,12 @@ impl Clock for WatchedClock {
             if state.was_stopped {
                 warn!(
                     off_by_seconds = off_by,
-                    "The newest time in the database is {off_by} s ago; we go on by it until a provider's clock confirms this machine's, for ten minutes at most"
+                    "The newest time in the database is {off_by} s ago; the broker uses it until a provider's clock confirms this machine's, for ten minutes at most"
                 );
             } else {
                 error!(
                     off_by_seconds = off_by,
-                    "The machine's clock jumped by {off_by} s; we go on by the time that we had. Set it right, or restart if it is right"
+                    "The machine's clock jumped by {off_by} s; the broker keeps its own time. Set the clock right, or restart if it is right"
                 );
             }
         }
@@ -164,7 +164,7 @@ impl Clock for WatchedClock {
         state.started_at = says;
         warn!(
             off_by_seconds = off_by,
-            "The machine's clock is believed again, {off_by} s from where we were"
+            "The broker trusts the machine's clock again, {off_by} s from its own time"
         );
     }
 }

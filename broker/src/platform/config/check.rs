@@ -39,7 +39,7 @@ impl Config {
             (
                 "reach.probe_seconds",
                 reach.probe_seconds,
-                "nodes would be looked at without a pause: give it 1 or more, or leave it out for 60",
+                "nodes would be probed without a pause: give it 1 or more, or leave it out for 60",
             ),
             (
                 "reach.timeout_seconds",

@@ -19,7 +19,7 @@ pub enum ConfigError {
     SealingKey(String),
     /// Others on this machine could put theirs in the place of what is kept.
     #[error(
-        "{} can be written by others on this machine, who could put theirs in its place: look whether it is still yours, and take that away with `chmod go-w {}`",
+        "{} can be written by others on this machine, who could replace it: check that it is still yours, and remove their access with `chmod go-w {}`",
         path.display(), path.display()
     )]
     Writable {

@@ -50,7 +50,7 @@ static CHECK_RATE: LazyLock<Script> =
 /// The address of Redis cannot be used. It is not in the words: it may hold a password.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "redis.url is no address of a Redis; give redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH"
+    "redis.url is not the address of a Redis; give redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH"
 )]
 pub struct RedisRefused;
 

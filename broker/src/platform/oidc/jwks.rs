@@ -61,7 +61,7 @@ enum ReadError {
     Http(#[from] reqwest::Error),
     #[error("its answer is longer than {MOST_BYTES} bytes")]
     TooLong,
-    #[error("its answer is not what it should be")]
+    #[error("its answer is not valid")]
     Shape(#[from] serde_json::Error),
     #[error("its configuration is that of another issuer")]
     OtherIssuer,
