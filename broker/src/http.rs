@@ -82,8 +82,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// How long requests under way may take once the server is stopping. Units: seconds.
 const SHUTDOWN_SECONDS: u64 = 10;
 
-/// How long a client may leave what it is sent unread before its connection is cut: else as many as there
-/// may be would stand for as long as their clients like.
+/// How long a client may leave sent data unread before its connection is cut. Otherwise slow clients could
+/// occupy all connections for as long as they like.
 const UNREAD: Duration = Duration::from_secs(120);
 
 /// Cuts connections of a listener on which what was sent stays unread for so long. Only Linux knows of that.

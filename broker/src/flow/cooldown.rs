@@ -18,7 +18,7 @@ use crate::platform::app::Broker;
 pub struct CoolingDown {
     /// Which.
     pub offer: OfferId,
-    /// When it may be had again.
+    /// When it can be ordered again.
     pub until: DateTime<Utc>,
 }
 

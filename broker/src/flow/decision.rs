@@ -36,7 +36,7 @@ pub struct DecisionRecord {
     demand: Demand,
     /// The inputs beside the demand and the offers.
     sources: Sources,
-    /// Every offer that was looked at, in the order of the snapshot, at the tenant's own prices.
+    /// Every offer that was considered, in the order of the snapshot, at the tenant's own prices.
     offers: Vec<Offer>,
     /// The plan, as it was written.
     plan: Box<RawValue>,

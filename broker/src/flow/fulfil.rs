@@ -100,7 +100,7 @@ async fn round(broker: &Broker, claimed: Claimed, read_at: DateTime<Utc>) {
     }
 }
 
-/// Gives back what a round did not: the reservation is due again after a while, and `why` stands in
+/// Gives back a claim whose round failed: the reservation is due again after a while, and `why` is kept in
 /// its row. If that fails too, the claim runs out.
 async fn give_back(broker: &Broker, claim: &Claim, due_in: TimeDelta, why: String) {
     let now = broker.now();

@@ -47,7 +47,7 @@ pub const ORDERABLE_KEPT: usize = 10;
 /// For how many of the best fleets requests are simulated.
 pub const SIMULATED: usize = 3;
 
-/// Of how many plans the market is kept when their offers are asked of.
+/// For how many plans the market is kept when a caller asks about their offers.
 const DECISIONS_KEPT: u64 = 4;
 
 /// Why no plan was made.
@@ -106,7 +106,7 @@ impl Default for PlanTurns {
     }
 }
 
-/// The decisions of plans whose offers are asked of, with their markets.
+/// The decisions of plans with questions about their offers, with their markets.
 struct DecisionMemory(Cache<PlanId, Arc<DecisionRecord>>);
 
 impl Default for DecisionMemory {
@@ -185,7 +185,7 @@ pub async fn make_plan(
     Ok(record)
 }
 
-/// Refuses names in a policy that are nobody's: who denies a misspelt provider has denied none.
+/// Refuses names in a policy that no provider has: a policy that denies a misspelt provider denies none.
 ///
 /// Errors: [`PlanError::Faulty`].
 fn check_providers_known(demand: &Demand, snapshot: &Snapshot) -> Result<(), PlanError> {

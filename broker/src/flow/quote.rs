@@ -30,7 +30,7 @@ pub enum QuoteError {
         /// How many there are.
         candidates: usize,
     },
-    /// The offer can be compared, not ordered: it stands in a price list, or no agent drives its GPU.
+    /// The offer can be compared, not ordered: it is in a price list, or no agent drives its GPU.
     #[error(
         "offer {0} cannot be ordered here: it stands in a price list, or no node with its GPU can be verified; quote a candidate with `orderable: true`"
     )]
@@ -110,8 +110,7 @@ pub async fn make_quote(
                 until: quarantine.until,
             }));
         }
-        // The price that is frozen is one that the provider still asks of this tenant, as far as we
-        // know now.
+        // The frozen price must be one that the provider still asks of this tenant, as far as we know now.
         let same = snapshot
             .offer(&offer.offer_id)
             .is_some_and(|known| price_for(&own, known, now) == offer.price_per_node_hour);
@@ -149,7 +148,7 @@ pub async fn make_quote(
     Ok(kept.quote)
 }
 
-/// Makes sure that a commitment still pays for what was planned.
+/// Makes sure that a commitment still pays for the planned lines.
 fn check_covered(
     own: &OwnCapacity,
     nodes: u32,

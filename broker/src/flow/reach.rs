@@ -36,7 +36,7 @@ use crate::platform::stop::Stop;
 pub(crate) use known::{KnownNode, fingerprint, known_nodes};
 pub(crate) use login::{LoginFailure, Session};
 
-/// How many nodes are looked at at once.
+/// How many nodes are probed in parallel.
 const AT_ONCE: usize = 32;
 
 /// The result of a round of probes.

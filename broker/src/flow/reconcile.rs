@@ -56,7 +56,7 @@ impl Unknown {
 pub struct Orders<'a> {
     /// The treatment of machines whose marks name unknown leases.
     pub unknown: Unknown,
-    /// Leases whose machines have returned and are to be ended.
+    /// Leases whose machines have returned and must be ended.
     pub end_returned: &'a [LeaseId],
 }
 
@@ -231,7 +231,7 @@ fn runs(machine: &ProviderLease) -> bool {
     )
 }
 
-/// Whether a living lease stands behind a machine. A second machine under one mark has none.
+/// Whether a machine belongs to a living lease. A second machine under one mark does not.
 fn stands_behind(lease: &Lease, machine: &ProviderLease) -> bool {
     let known = lease.provider_lease_id.as_ref();
     lease.state != LeaseState::Gone && known.is_none_or(|id| *id == machine.id)

@@ -1,5 +1,5 @@
-//! The cost report: charges of a time, summed up by what finance asks for. The database sums up each
-//! day, and few reports are made at once: a year of a fleet is millions of charges.
+//! The cost report: charges of a time, summed up by finance's groupings. The database sums up each day, and
+//! few reports are made at once: a year of a fleet is millions of charges.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Reach;
@@ -21,7 +21,7 @@ const AT_ONCE: TimeDelta = TimeDelta::days(31);
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The query asks for what no report has, or the sums cannot be taken.
+    /// The query asks for a value that no report has, or the sums cannot be taken.
     #[error(transparent)]
     Price(#[from] PriceError),
     /// The time ends before it begins.

@@ -60,7 +60,7 @@ pub enum ReserveError {
     /// An offer failed several times since it was quoted.
     #[error(transparent)]
     CoolingDown(#[from] CoolingDown),
-    /// By what is on record of a provider it is not, or no longer, what the policy asks for.
+    /// By the records on a provider, it does not meet the policy, or no longer does.
     #[error("of {provider}: {lack}; the policy excludes it, so plan again")]
     OutsidePolicy {
         /// The provider.
@@ -84,7 +84,7 @@ pub enum ReserveError {
         "a hybrid demand makes two reservations; plan it with POST /v1/plans, then quote and reserve a candidate of each half"
     )]
     TwoReservations,
-    /// The tags cannot stand in a report.
+    /// The tags cannot be used in a report.
     #[error(transparent)]
     Tags(#[from] TagError),
     /// Tags that the tenant requires are not there.
@@ -135,7 +135,7 @@ pub enum ReserveError {
     /// The hold lapsed before it was confirmed.
     #[error("the hold lapsed at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
     HoldLapsed(DateTime<Utc>),
-    /// The window is over: nothing in it can be had or moved any more.
+    /// The window is over: nothing in it can be ordered or changed any more.
     #[error("its window ended at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
     WindowOver(DateTime<Utc>),
     /// The new end is not after the old one, or not in the future.

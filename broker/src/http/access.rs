@@ -134,7 +134,7 @@ pub(crate) fn check_bound(grant: &Grant) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The word on the wire of a unit variant.
+/// The serialised word of a unit variant.
 fn word(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -195,7 +195,7 @@ pub(crate) async fn make_api_key(
 /// The most projects that a key may name.
 const MOST_PROJECTS: usize = 100;
 
-/// The projects that a key of this role is to work in.
+/// The projects for a key of this role.
 ///
 /// Errors: `invalid_body` for none, for too many, and for a role that is not limited to projects;
 /// `unknown_reference` for a project that the tenant does not have.
@@ -227,7 +227,7 @@ async fn known_projects(
     }
 }
 
-/// The provider that a key of this role is to be bound to.
+/// The provider for a key of this role.
 ///
 /// Errors: `invalid_body` for one that another role names, or the role `provider` does not;
 /// `unknown_reference` for one that is not there.
@@ -338,7 +338,7 @@ async fn find_covered(broker: &Broker, who: &Principal, id: ApiKeyId) -> Result<
     }
 }
 
-/// How a key is to be followed by another.
+/// The settings of the key that follows another.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateApiKey {

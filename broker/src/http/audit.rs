@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use crate::platform::app::Broker;
 
-/// Looks at an answer for what belongs into the log and is not there yet.
+/// Checks an answer for an event that belongs into the log and is not there yet.
 pub(super) async fn watch<B>(response: &ServiceResponse<B>) {
     record::record_rest(response).await;
     refused::note(response).await;
@@ -25,7 +25,7 @@ pub(super) async fn watch<B>(response: &ServiceResponse<B>) {
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct AuditItem {
-    /// The chain it stands in: the id of the tenant it is about, or `service`.
+    /// Its chain: the id of the tenant it is about, or `service`.
     chain: String,
     /// Its number in its chain, from 1.
     #[schema(minimum = 1)]
@@ -48,7 +48,7 @@ pub(crate) struct AuditItem {
     subject: Option<String>,
     /// The request: the operation's id in this document, or the command.
     operation: String,
-    /// The id of what it was done to.
+    /// The id of the target.
     target: Option<String>,
     /// The outcome: `done`, `refused`, `failed`.
     outcome: String,

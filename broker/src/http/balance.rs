@@ -23,7 +23,7 @@ pub(crate) struct StandingView {
     charged_this_month_usd: Money,
     /// US dollars that open reservations may still cost until the month ends.
     open_this_month_usd: Money,
-    /// US dollars that are being charged for an hour just now.
+    /// The current charge rate. Units: US dollars per hour.
     burn_usd_per_hour: Money,
     /// Hours until the tightest cap is spent at this rate, rounded down to hundredths; `null` when
     /// none is spent before its period ends.
@@ -44,7 +44,7 @@ pub(crate) struct ProjectStandingView {
     standing: StandingView,
 }
 
-/// How a budget stands in its present period.
+/// The state of a budget in its present period.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct BudgetStandingView {
     /// The budget.
@@ -76,8 +76,7 @@ pub(crate) struct BalanceView {
     as_of: DateTime<Utc>,
     #[serde(flatten)]
     total: StandingView,
-    /// US dollars that the tenant was credited since it began: it need not pay so much of what it
-    /// was charged.
+    /// US dollars that the tenant was credited since it began: it need not pay this part of its charges.
     credited_usd: Money,
     /// Each budget, the oldest first.
     budgets: Vec<BudgetStandingView>,
@@ -146,8 +145,8 @@ impl From<BalanceError> for ApiError {
     }
 }
 
-/// Shows what is spent today and this month, what is committed, what is being spent just now and
-/// how long the tightest cap lasts, for the tenant, each budget and each project.
+/// Shows the spending of today and this month, commitments, the current charge rate and how long the tightest
+/// cap lasts, for the tenant, each budget and each project.
 #[utoipa::path(
     tag = "spending",
     responses((status = 200, description = "The balance", body = BalanceView))

@@ -159,7 +159,7 @@ async fn read(payload: web::Payload, limit: usize) -> Result<Bytes, ApiError> {
             "the body took longer than {seconds} s to arrive; send it again"
         ))
     };
-    // Takes memory for what came, not for what the head of the request announces.
+    // Takes memory for the bytes that came, not for the length that the request's head announces.
     let arrived = tokio::time::timeout(PATIENCE, payload.to_bytes_limited(limit));
     match arrived.await.map_err(too_slow)? {
         Ok(Ok(bytes)) => Ok(bytes),
@@ -189,7 +189,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     json_fault::read(value).map_err(ApiError::invalid_body)
 }
 
-/// Reads one JSON value; see the module's head for what it is strict about.
+/// Reads one JSON value; the module's head states its strict rules.
 ///
 /// Errors: text that is no JSON, or a name given twice in one object.
 pub(crate) fn read_strictly(bytes: &[u8]) -> serde_json::Result<Value> {
@@ -206,7 +206,7 @@ pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Option::deserialize(deserializer).map(Some)
 }
 
-/// Reads any JSON value; see the module's head for what it is strict about.
+/// Reads any JSON value; the module's head states its strict rules.
 struct Strict;
 
 impl<'de> DeserializeSeed<'de> for Strict {

@@ -34,7 +34,7 @@ pub(crate) struct BudgetView {
     mode: BudgetMode,
     /// The percentages of the cap at which an event is sent.
     thresholds_percent: Vec<u16>,
-    /// How many seconds what runs goes on once the cap is spent.
+    /// How many seconds running machines continue once the cap is spent.
     grace_seconds: u32,
     /// When it was made.
     created_at: DateTime<Utc>,
@@ -72,7 +72,7 @@ pub(crate) struct AddBudget {
     #[serde(default = "usual_thresholds")]
     #[schema(max_items = 10, minimum = 1, maximum = 1_000, default = json!([50, 80, 100]))]
     thresholds_percent: Vec<u16>,
-    /// How many seconds what runs goes on once the cap is spent, where it is to be ended.
+    /// How many seconds running machines continue once the cap is spent, in the mode that ends them.
     #[serde(default = "usual_grace")]
     #[schema(maximum = 604_800, default = 3_600)]
     grace_seconds: u32,
@@ -100,7 +100,7 @@ pub(crate) struct ChangeBudget {
     #[serde(default)]
     #[schema(max_items = 10, minimum = 1, maximum = 1_000)]
     thresholds_percent: Option<Vec<u16>>,
-    /// How many seconds what runs goes on once the cap is spent.
+    /// How many seconds running machines continue once the cap is spent.
     #[serde(default)]
     #[schema(maximum = 604_800)]
     grace_seconds: Option<u32>,

@@ -1,8 +1,8 @@
 //! Credentials: how API keys and short-lived tokens are made and read. Pure.
 //!
-//! A key is 256 random bits behind a prefix that a scanner recognises; only its BLAKE3 hash is
-//! kept. A token is a JWT signed with our own Ed25519 key. Whether the key behind a credential
-//! still stands is asked of the store in [`super::auth`].
+//! A key is 256 random bits behind a prefix that a scanner recognises; only its BLAKE3 hash is kept. A token
+//! is a JWT signed with our own Ed25519 key. [`super::auth`] asks the store whether the key behind a
+//! credential is still valid.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -43,7 +43,7 @@ pub(crate) struct ListEvents {
     limit: Option<u32>,
 }
 
-/// Where a stream goes on, as the document shows it.
+/// Where a stream continues, as the document shows it.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(
@@ -147,8 +147,7 @@ async fn answer(
     Ok(HttpResponse::Ok().json(cursors.page(found, limit, |event| event.sequence)))
 }
 
-/// Refuses to go on after an event whose next ones are no longer kept: what is missing would be
-/// passed over in silence.
+/// Refuses to continue after an event whose next ones are no longer kept: the gap would go unnoticed.
 ///
 /// Errors: `events_pruned`.
 fn check_kept(since: u64, horizon: u64) -> Result<(), ApiError> {

@@ -103,8 +103,8 @@ fn digest(query: &str, body: &[u8]) -> blake3::Hash {
 
 /// Does `work` once for the key of the request, or answers as it was answered then.
 ///
-/// `body` is what makes two requests the same, beside method, path and query. The work must complete the
-/// effect in the transaction of what it does (see [`completion`]).
+/// Two requests are the same if `body`, method, path and query are. The work must complete the effect in its
+/// own transaction (see [`completion`]).
 /// Errors: those of the work; `idempotency_key_reused`, `idempotency_in_progress`.
 pub(crate) async fn once(
     broker: &Broker,

@@ -1,4 +1,4 @@
-//! Rate limits: how often a caller may call, by what the call costs.
+//! Rate limits: how often a caller may call, by the cost of the call.
 //!
 //! A key has a quota for reads and one for writes and plans. All keys of a tenant together have one too, or a
 //! tenant would get more by making more keys. A caller without a valid credential has one by address. Nodes

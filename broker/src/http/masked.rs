@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Words that are no shorter are looked at. Units: characters.
+/// The least length of a word that is checked. Units: characters.
 const KEY_CHARS: usize = 24;
 /// The text in place of a hidden word.
 const HIDDEN: &str = "***";

@@ -13,7 +13,7 @@ pub(crate) fn name_fault(field: &str, name: &str) -> Option<String> {
     (!fits).then(|| format!("`{field}` must be 1 to {MAX_CHARS} printable characters"))
 }
 
-/// Checks a name that stands in the field `field`.
+/// Checks a name in the field `field`.
 ///
 /// Errors: `invalid_body`, with the fault from [`name_fault`].
 pub(super) fn check_name(field: &str, name: &str) -> Result<(), ApiError> {

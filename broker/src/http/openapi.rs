@@ -105,7 +105,7 @@ fn refuse_with_problems(operation: &mut Value) {
     });
 }
 
-/// Paths, with all below them, of what no tenant owns, or where a tenant is a filter.
+/// Paths, with all below them, of resources that no tenant owns, or where a tenant is a filter.
 const OF_NO_TENANT: [&str; 4] = ["/metrics", "/v1/audit", "/v1/providers", "/v1/tokens"];
 
 /// Every route of a tenant's takes the one that an administrator means.

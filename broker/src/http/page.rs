@@ -66,7 +66,7 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<usize, ApiError> {
 
 /// Leaves out of the filters that cursors are bound to the parameters that only tell how far a list was read.
 ///
-/// A condition, for what is never serialised is never documented either.
+/// A condition, because a field that is never serialised is never documented either.
 pub(crate) fn left_out<T>(_: &T) -> bool {
     true
 }

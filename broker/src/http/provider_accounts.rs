@@ -1,5 +1,5 @@
-//! `/v1/provider-accounts`: the prices that a tenant agreed with a provider. They stand in place of
-//! the list prices in the tenant's plans and quotes. Credentials of tenants are not kept here.
+//! `/v1/provider-accounts`: the prices that a tenant agreed with a provider. They replace the list prices in
+//! the tenant's plans and quotes. Credentials of tenants are not kept here.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
@@ -92,7 +92,7 @@ pub(crate) struct ProviderAccountView {
     id: ProviderAccountId,
     /// The tenant's name for it.
     name: String,
-    /// With whom.
+    /// The provider.
     provider: ProviderId,
     /// The prices.
     #[schema(max_items = 200)]
@@ -121,7 +121,7 @@ pub(crate) struct AddProviderAccount {
     /// Its name: the number of a contract, say.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
-    /// With whom.
+    /// The provider.
     provider: ProviderId,
     /// The prices, most particular first.
     #[schema(min_items = 1, max_items = 200)]

@@ -40,7 +40,7 @@ pub(crate) enum ConnectedBy {
     Configuration,
     /// It was entered at run time.
     Entry,
-    /// There is none: it stands in price lists alone, or is not connected any more.
+    /// There is none: it is in price lists alone, or is not connected any more.
     Nothing,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct ProviderItem {
     reliability: Reliability,
     /// For an administrator: how those orders ended, of all tenants; else `null`.
     acceptance: Option<AcceptanceRecord>,
-    /// Why nothing new is sold there just now; `null` while it is.
+    /// Why nothing new is sold there at present; `null` while it is.
     quarantine: Option<QuarantineView>,
     /// For an administrator: machines that were in tenants' hands, were given up because the provider did not
     /// show them, and run again. Each waits for `broker sweep --end-returned LEASE`; else `null`.

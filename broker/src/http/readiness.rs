@@ -35,13 +35,13 @@ const BELIEVED: TimeDelta = TimeDelta::seconds(1);
 pub(crate) enum Standing {
     /// As it should be.
     Ok,
-    /// Worse than it should be; the work goes on.
+    /// Worse than it should be; the work continues.
     Degraded,
     /// The work cannot be done.
     Failed,
 }
 
-/// One part of what the work needs.
+/// One part that the work needs.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(crate) struct Part {
     /// `process`, `database`, `migrations`, `snapshot`, `providers`, `background`, `clock` or `hot_state`.
@@ -83,7 +83,7 @@ impl Part {
 pub(crate) struct Readiness {
     /// `ready`
     status: &'static str,
-    /// Each part of what the work needs.
+    /// Each part that the work needs.
     parts: Vec<Part>,
 }
 

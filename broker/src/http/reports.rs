@@ -67,8 +67,8 @@ impl From<ReportError> for ApiError {
     }
 }
 
-/// Sums up what was charged, at the frozen rates, by what finance asks for. For an administrator
-/// who names no tenant, everybody's.
+/// Sums up charges, at the frozen rates, by finance's groupings. For an administrator who names no tenant,
+/// everybody's.
 #[utoipa::path(
     tag = "reports",
     params(AskCosts),

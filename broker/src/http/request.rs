@@ -185,7 +185,7 @@ fn in_span<B: MessageBody + 'static>(body: B, span: Span) -> EitherBody<Bytes, I
     }
 }
 
-/// The span that every line of a request's log stands in.
+/// The span of every line in a request's log.
 ///
 /// Credentials, query strings and the caller's address stay out.
 fn span(request: &ServiceRequest, known: &Known) -> Span {

@@ -62,8 +62,7 @@ pub(crate) struct AddSshKey {
     /// Its name.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
-    /// The key as it stands in a `.pub` file: Ed25519, ECDSA, RSA of 2048 bits or more, or a
-    /// security key.
+    /// The key as written in a `.pub` file: Ed25519, ECDSA, RSA of 2048 bits or more, or a security key.
     #[schema(min_length = 1, max_length = 16_384)]
     public_key: String,
 }

@@ -1,8 +1,8 @@
 //! `POST /v1/verifications/{id}/steps/{n}` and `…/gang`: a node proves itself, alone and then with the
 //! others of its lease or gang, under the one-time token that its start-up script carries.
 //!
-//! The route is open to the world, so the token is looked at before a byte of the body is, and
-//! only so many large messages are in memory at once.
+//! The route is open to the world, so the token is checked before any byte of the body is read, and only so
+//! many large messages are in memory at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -34,7 +34,7 @@ const MOST_LARGE_STEPS: usize = 16;
 const MOST_OF_ONE: usize = 4;
 /// Those of one provider, however many of its leases are verified.
 const MOST_OF_PROVIDER: usize = 12;
-/// Those of nodes in use that are looked at again, which others wait for behind nobody's machine.
+/// Those of re-checks of nodes in use, for which no machine waits.
 const MOST_OF_RECHECKS: usize = 4;
 /// Large messages that are judged at once. A parsed one takes some ten times its length.
 const MOST_JUDGED: usize = 4;
@@ -272,8 +272,8 @@ pub(crate) async fn take_step(
     judged.await.map(web::Json)
 }
 
-/// Does some work to its end, also where the caller hangs up meanwhile: what is computed for a message is computed
-/// beside this thread and would go on all the same, while its place was another's already and nothing came of it.
+/// Finishes some work even if the caller hangs up meanwhile. A message's computation runs beside this thread
+/// and would continue in any case, while its place already belonged to another and its result was lost.
 async fn to_its_end<T: 'static>(
     work: impl Future<Output = Result<T, ApiError>> + 'static,
 ) -> Result<T, ApiError> {

@@ -96,14 +96,14 @@ pub(crate) struct MadeWebhookEndpoint {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddWebhookEndpoint {
-    /// Where events are to be sent: a public `https` address.
+    /// The destination of events: a public `https` address.
     #[schema(min_length = 1, max_length = 2_000, format = "uri")]
     url: String,
     /// A note on it.
     #[serde(default)]
     #[schema(max_length = 200)]
     description: String,
-    /// The kinds of events that it is to get; all, when none is named.
+    /// The kinds of events for it; all, when none is named.
     #[serde(default)]
     #[schema(max_items = 100)]
     event_types: Vec<EventType>,
@@ -121,7 +121,7 @@ const fn yes() -> bool {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeWebhookEndpoint {
-    /// Where events are to be sent.
+    /// The destination of events.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 2_000, format = "uri")]
     url: Option<String>,
@@ -129,11 +129,11 @@ pub(crate) struct ChangeWebhookEndpoint {
     #[serde(default)]
     #[schema(max_length = 200)]
     description: Option<String>,
-    /// The kinds of events that it is to get; all, when the list is empty.
+    /// The kinds of events for it; all, when the list is empty.
     #[serde(default)]
     #[schema(max_items = 100)]
     event_types: Option<Vec<EventType>>,
-    /// Whether anything is to be sent.
+    /// Whether the broker sends to it.
     #[serde(default)]
     enabled: Option<bool>,
 }

@@ -255,7 +255,7 @@ impl Broker {
         self.supply().0
     }
 
-    /// All live offers, and the mark of what they were built from.
+    /// All live offers, and the mark of their inputs.
     pub(crate) fn supply(&self) -> (Arc<Snapshot>, SupplyMark) {
         let supply = self.0.supply.load();
         (Arc::clone(&supply.snapshot), supply.mark)

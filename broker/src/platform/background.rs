@@ -48,7 +48,7 @@ impl Background {
         }
     }
 
-    /// For what the tasks work.
+    /// The broker of the tasks.
     pub(crate) fn broker(&self) -> &Broker {
         &self.broker
     }

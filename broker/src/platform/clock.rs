@@ -54,7 +54,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct Doubt {
     /// The time that it shows.
     pub shows: DateTime<Utc>,
-    /// By what the broker goes on.
+    /// The time that the broker uses.
     pub believed: DateTime<Utc>,
     /// For how long it has been like that.
     pub stands_for: TimeDelta,
@@ -83,7 +83,7 @@ impl simulator::Clock for SystemClock {
 pub struct ManualClock(Mutex<DateTime<Utc>>);
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// A clock that shows `start`.
     #[must_use]
     pub fn at(start: DateTime<Utc>) -> Self {
         Self(Mutex::new(start.trunc_subsecs(6)))
@@ -136,8 +136,8 @@ struct Reading {
 }
 
 impl FollowedClock {
-    /// Reads the clock once, and goes on reading it until this is dropped. Must be called within a
-    /// Tokio runtime.
+    /// Reads the clock once, and keeps reading it until this is dropped. Must be called within a Tokio
+    /// runtime.
     ///
     /// `market_url` is the control plane of a simulator, without a slash at the end.
     /// Errors: [`ClockError`].

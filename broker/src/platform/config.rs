@@ -296,17 +296,17 @@ pub struct OidcConfig {
     /// The claim that names the tenant.
     #[serde(default)]
     pub tenant_claim: Option<String>,
-    /// Words of that claim, and the names of the tenants that they stand for.
+    /// Words of that claim, and the names of their tenants.
     #[serde(default)]
     pub tenant_map: BTreeMap<String, String>,
     /// The claim that names roles; one within objects is reached by dots.
     pub role_claim: String,
-    /// Words of that claim, and the roles that they stand for.
+    /// Words of that claim, and their roles.
     pub role_map: BTreeMap<String, Role>,
     /// The claim that names the provider of those with the role `provider`.
     #[serde(default)]
     pub provider_claim: Option<String>,
-    /// Words of that claim, and the ids of the providers that they stand for.
+    /// Words of that claim, and the ids of their providers.
     #[serde(default)]
     pub provider_map: BTreeMap<String, ProviderId>,
     /// Whether its `role_map` may make administrators of the whole service, who reach every tenant.

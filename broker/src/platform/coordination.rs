@@ -1,9 +1,9 @@
 //! Coordination state: data that replicas share for speed, and may lose at any moment.
 //!
-//! A cache, wake-ups, leases of background work, and rate limits. The truth is only ever in the
-//! database: a wake-up that is lost is made up for by a timer, work that two replicas do at once is
-//! done once by what they write. [`InProcess`] is the embedded default, [`Redis`] serves any number
-//! of replicas; one contract test runs over both.
+//! A cache, wake-ups, leases of background work, and rate limits. The truth is only ever in the database. A
+//! timer makes up for a wake-up that is lost. Work that two replicas do at once takes effect once, because
+//! their writes are guarded. [`InProcess`] is the embedded default, [`Redis`] serves any number of replicas;
+//! one contract test runs over both.
 
 mod circuit;
 mod gcra;
@@ -37,9 +37,9 @@ pub trait HotState: Send + Sync + 'static {
     /// Takes the lease of a piece of background work for so long, unless another holder has it. The current
     /// holder renews it.
     ///
-    /// When the state is lost: its last known holder goes on; another gets it once the lease would
-    /// have lapsed, and at once where nothing was ever reached. Two may then hold it: the work must
-    /// bear that.
+    /// When the state is lost: its last known holder continues; another gets it once the lease would have
+    /// lapsed, and at once where the server was never reached. Two may then hold it: the work must tolerate
+    /// that.
     async fn acquire(&self, work: &str, holder: &str, ttl: Duration) -> bool;
 
     /// Keeps a lease for so long from now; false when it lapsed or is another's.
@@ -89,7 +89,7 @@ impl Topic {
     /// Every topic.
     pub const ALL: [Self; 4] = [Self::Work, Self::Supply, Self::Events, Self::Returns];
 
-    /// Its word on the wire.
+    /// Its word in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -21,8 +21,8 @@ pub fn sealing_key(dir: &Path) -> PathBuf {
     dir.join("secret.key")
 }
 
-/// Makes the directory where there is none. It holds every tenant's rows and the sealing key: nobody
-/// else on this machine may read it. In one that others can write they could put theirs in place.
+/// Makes the directory if it is missing. It holds every tenant's rows and the sealing key: nobody else on
+/// this machine may read it. If others could write the directory, they could replace the data.
 ///
 /// Errors: [`StartError::File`], [`StartError::Config`].
 pub(crate) fn make(dir: &Path) -> Result<(), StartError> {
@@ -113,8 +113,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Claims a directory, which is made when there is none, for a service. Commands that work on its
-    /// database beside the service claim nothing.
+    /// Claims a directory, which is made if it is missing, for a service. Commands that work on its database
+    /// beside the service claim nothing.
     ///
     /// Errors: [`StartError::InUse`] while another service has it, [`StartError::File`].
     pub(crate) fn take(dir: &Path) -> Result<Self, StartError> {

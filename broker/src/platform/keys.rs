@@ -33,7 +33,7 @@ const READ_AGAIN: TimeDelta = TimeDelta::seconds(5);
 /// How far two clocks may differ.
 const LEEWAY: TimeDelta = TimeDelta::seconds(30);
 
-/// Why the signing keys could not be had.
+/// Why the signing keys are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The database did not answer.

@@ -1,4 +1,4 @@
-//! Work that one replica does at a time: the lease is kept while the work goes on.
+//! Work that one replica does at a time: it keeps the leader lease while the work runs.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Metrics: the counts and times of this process, by named functions that the stages call. The metrics read
 //! on request stand beside the route, in `crate::http`.
 //!
-//! Every metric stands in the one table [`METRICS`], which `docs/metrics.md` repeats. Labels are
-//! words of closed sets, providers that are configured, and routes of the table of routes: never an
-//! id, never a tenant. The route is [`crate::http`]'s.
+//! Every metric is in the one table [`METRICS`], which `docs/metrics.md` repeats. Labels are words of closed
+//! sets, configured providers, and routes of the table of routes: never an id, never a tenant.
+//! [`crate::http`] supplies the route.
 
 pub(crate) mod table;
 
@@ -36,7 +36,7 @@ const FOLD_EVERY: Duration = Duration::from_secs(10);
 const REQUEST_BOUNDS: [f64; 11] = [
     0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
-/// Bounds of what machines take: to come up, to prove themselves. Units: seconds.
+/// Bounds for machines: the time to boot, and to prove themselves. Units: seconds.
 const MACHINE_BOUNDS: [f64; 10] = [
     15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0,
 ];
@@ -99,7 +99,7 @@ pub(crate) fn request_ended(method: &'static str, route: Arc<str>, status: u16, 
     });
 }
 
-/// By what requests are counted: method, route and status.
+/// The labels by which requests are counted: method, route and status.
 type RequestLabels = (&'static str, Arc<str>, u16);
 
 thread_local! {

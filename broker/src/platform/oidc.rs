@@ -1,9 +1,8 @@
 //! Outside issuers (OpenID Connect): the trusted ones, and the principals here of their bearers.
 //!
-//! Deny by default: a token that verifies makes nobody anybody. The configuration names the tenants
-//! that an issuer may speak for and the roles that its words stand for; what it does not name is
-//! refused. Only signatures by a key of the token's own issuer count, and only RS256, ES256 and
-//! EdDSA.
+//! Deny by default: a verified token alone grants nothing. The configuration names the tenants that an issuer
+//! may speak for and the roles for its words; any other word is refused. Only signatures by a key of the
+//! token's own issuer count, and only RS256, ES256 and EdDSA.
 
 mod claims;
 mod jwks;
@@ -46,7 +45,7 @@ pub(crate) struct Login {
     pub(crate) tenant: String,
     /// Its role.
     pub(crate) role: Role,
-    /// The one provider that they look after, with the role `provider`.
+    /// The one provider of the bearer, with the role `provider`.
     pub(crate) provider: Option<ProviderId>,
 }
 
@@ -70,7 +69,7 @@ pub(crate) enum LoginRefusal {
     Invalid,
     /// Its time is over.
     Expired,
-    /// It is good, and its bearer is nobody here.
+    /// It is valid, and its bearer is not a member of any tenant.
     Nobody(&'static str),
     /// The issuer does not publish its keys.
     Unavailable,

@@ -22,7 +22,7 @@ pub(crate) type Mark = (Option<String>, DateTime<Utc>);
 struct Member {
     /// `None` where the row cannot be connected; that was logged.
     link: Option<Arc<ProviderLink>>,
-    /// `None` for what was given at the start: configured, or simulated.
+    /// `None` for a provider given at the start: configured, or simulated.
     entered: Option<Mark>,
 }
 

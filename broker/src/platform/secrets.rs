@@ -63,7 +63,7 @@ impl SealingKey {
             .write_all(hex::encode(key).as_bytes())
             .and_then(|()| made.sync_all());
         written.map_err(|error| {
-            // Half a key is none.
+            // Half a key is not a key.
             let _ = fs::remove_file(file);
             unusable(file, &error)
         })?;
@@ -110,9 +110,8 @@ impl SealingKey {
     }
 }
 
-/// Refuses a file or directory that others on this machine can write; one that is not there is
-/// nobody's. A group that has the number of the owner is the owner's own, as most systems make it, and one
-/// with our number is ours.
+/// Refuses a file or directory that others on this machine can write; a missing one passes. A group with the
+/// number of the owner is the owner's own, as most systems make it, and one with our number is ours.
 ///
 /// Errors: [`ConfigError::Writable`].
 pub(crate) fn refuse_writable(path: &Path) -> Result<(), ConfigError> {

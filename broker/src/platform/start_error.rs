@@ -17,7 +17,7 @@ pub enum StartError {
     /// The database is not usable.
     #[error("the database cannot be used")]
     Store(#[from] StoreError),
-    /// The address of Redis is none.
+    /// The address of Redis is not valid.
     #[error(transparent)]
     Redis(#[from] RedisRefused),
     /// The signing keys are not usable.

@@ -11,7 +11,7 @@ use crate::platform::stop::{Stop, pause};
 
 /// How long a jump stands before other clocks are asked about it.
 const STANDS: TimeDelta = TimeDelta::minutes(10);
-/// How often a clock that is doubted is looked at.
+/// How often a doubted clock is checked.
 const LOOK: Duration = Duration::from_secs(5);
 /// How many providers must show the same.
 const PROVIDERS: usize = 2;

@@ -203,8 +203,8 @@ pub(crate) fn configured_link(
         .map_err(|error| refuse(error.to_string()))
 }
 
-/// Makes sure that machines can call us where an agent is to run on them: each would else call itself, and
-/// be paid for until it is given up.
+/// Makes sure that machines can call us where an agent runs on them. Otherwise each would call itself, and
+/// cost money until it is given up.
 fn check_public_url(
     config: &Config,
     mode: DatabaseMode,

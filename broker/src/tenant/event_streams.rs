@@ -64,7 +64,7 @@ impl OpenStreams {
         Some(self.last)
     }
 
-    /// Notes that a stream goes on at `now`; false when its place was taken meanwhile.
+    /// Records that a stream is still open at `now`; false when its place was taken meanwhile.
     fn goes_on(&mut self, tenant: TenantId, number: u64, now: Instant) -> bool {
         let streams = self.of.get_mut(&tenant);
         let went_on = streams.and_then(|streams| streams.placed.get_mut(&number));
@@ -157,7 +157,8 @@ impl Place {
         })
     }
 
-    /// Notes that the stream goes on; false when it stood still for so long that its place is another's.
+    /// Records that the stream is still open; false when it was idle for so long that its place was given
+    /// away.
     pub(crate) fn goes_on(&self) -> bool {
         lock(&self.broker.memory::<Feed>().open).goes_on(self.tenant, self.number, Instant::now())
     }

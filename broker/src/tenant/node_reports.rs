@@ -148,7 +148,7 @@ pub(crate) async fn lease_in_use(
     let has = |lease: &Lease| {
         (lease.node_base..lease.node_base.saturating_add(lease.nodes)).contains(&node)
     };
-    // The last one is what stands in for those before.
+    // The last one replaces those before.
     let last = leases.into_iter().rfind(has);
     last.filter(|lease| lease.state == LeaseState::HandedOff)
         .ok_or(ReportError::NotInUse {
@@ -198,7 +198,7 @@ fn failed(result: &Attestation) -> Vec<FindingCode> {
     failed.map(|found| found.code).collect()
 }
 
-/// In what the GPUs of a result differ from those that were handed over, by their ids.
+/// The differences between the GPUs of a result and those that were handed over, by their ids.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Differs {
     /// Those that are gone.

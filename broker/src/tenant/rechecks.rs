@@ -1,5 +1,5 @@
-//! A tenant has a node that it has in use looked at again, as often as it likes within reason, by a token
-//! that is good for nothing else.
+//! A tenant has a node in use re-checked, as often as it likes within reason, by a token that is good for
+//! nothing else.
 //!
 //! The conversation is [`crate::flow::verify`]'s, what follows at the provider [`crate::flow::fulfil`]'s. Beside a
 //! tenant's own report ([`crate::tenant::node_reports`]) this one is checked, timed and signed here.
@@ -25,7 +25,7 @@ pub(crate) enum RecheckError {
     /// The node is not there or not in use.
     #[error(transparent)]
     Node(#[from] ReportError),
-    /// It cannot be looked at.
+    /// It cannot be re-checked.
     #[error("node {node} cannot be re-checked: {why}")]
     Impossible {
         /// The node.
@@ -48,7 +48,7 @@ pub(crate) struct Permitted {
     pub(crate) script: String,
 }
 
-/// Lets a node of a reservation be looked at again; what was permitted for it before is no more.
+/// Permits a re-check of a node of a reservation; an earlier permit for it ends.
 ///
 /// Errors: [`RecheckError`]; nothing is written then.
 pub(crate) async fn permit(
@@ -87,7 +87,7 @@ pub(crate) async fn permit(
     })
 }
 
-/// Takes back what lets a node be looked at.
+/// Withdraws the permit for a re-check of a node.
 ///
 /// Errors: [`RecheckError`].
 pub(crate) async fn revoke(

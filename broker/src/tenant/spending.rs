@@ -23,7 +23,7 @@ use crate::platform::app::Broker;
 use crate::platform::leader::keep_turns;
 use crate::platform::stop::Stop;
 
-/// How often budgets are looked at.
+/// How often budgets are checked.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The result of a look at all budgets.
@@ -33,7 +33,7 @@ pub struct Watched {
     pub told: usize,
     /// Reservations whose end was asked for.
     pub ended: usize,
-    /// Budgets and reservations that could not be seen to; the next look tries again.
+    /// Budgets and reservations that could not be handled; the next run tries again.
     pub failed: usize,
 }
 
@@ -48,7 +48,7 @@ pub async fn keep_watching(broker: Broker, stop: Stop) {
     keep_turns(&broker, "spending", &stop, turn).await;
 }
 
-/// Looks at every budget once; one that cannot be seen to keeps no other back.
+/// Checks every budget once; a failure with one holds up no other.
 ///
 /// Errors: the database's, when the budgets cannot be read.
 pub async fn watch(broker: &Broker) -> Result<Watched, StoreError> {
@@ -144,7 +144,7 @@ pub struct Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HoursLeft(pub u32);
 
-/// How a budget stands in its period.
+/// The state of a budget in its period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetStanding {
     /// The budget.
@@ -159,7 +159,7 @@ pub struct BudgetStanding {
     pub hours_left: Option<HoursLeft>,
 }
 
-/// How a tenant stands just now.
+/// The present spending of a tenant.
 ///
 /// Errors: [`BalanceError`].
 pub async fn balance(broker: &Broker, tenant: TenantId) -> Result<Balance, BalanceError> {

@@ -56,7 +56,7 @@ const AT_ONCE: u64 = 8;
 const ENDPOINTS_AT_ONCE: usize = 64;
 /// Of these, those of one tenant: receivers that hang hold up no other tenant's.
 const ENDPOINTS_OF_ONE_TENANT: usize = 8;
-/// How many endpoints that are due are looked at to fill these places.
+/// How many due endpoints are read to fill these places.
 const LOOKED_AT: u64 = 1_024;
 /// How often due deliveries are looked for when nobody rings.
 const TICK: Duration = Duration::from_secs(1);

@@ -79,7 +79,7 @@ struct Shelf {
 }
 
 impl Lists {
-    /// The list of this round: the last one where somebody asked just now, or while this one waited, however
+    /// The list of this round: the last one, if somebody asked just now or while this caller waited, however
     /// long the answer took; else a new one.
     pub(crate) async fn of_this_round(
         &self,
@@ -105,7 +105,7 @@ impl Lists {
 
     /// A new list, which serves this round.
     ///
-    /// Errors: why there is none.
+    /// Errors: why there is no list.
     pub(crate) async fn new_round(
         &self,
         broker: &Broker,

@@ -10,7 +10,7 @@ pub(super) const REPEATED: TimeDelta = TimeDelta::minutes(10);
 /// Leases that are missed so soon after each other are missing for one reason: their provider.
 const TOGETHER: TimeDelta = TimeDelta::minutes(5);
 
-/// A list that lacks a lease, and what else matters for what it proves.
+/// A list that lacks a lease, and the other facts that decide what it proves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
     /// A time before the list was asked for.

@@ -142,7 +142,7 @@ impl Sources {
         question.answer()
     }
 
-    /// The same, for a search that is asked of one offer.
+    /// The same, for a search about one offer.
     pub(super) fn asking(&self, offer: OfferId) -> Self {
         let mut asking = self.clone();
         asking.options.asked = vec![offer];

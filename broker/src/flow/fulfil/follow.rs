@@ -173,7 +173,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// A duration counts from the hand-off, and what was a bound on waiting for it is none any more.
+    /// A duration counts from the hand-off, and the limit on the wait for it no longer applies.
     fn end_of_window(&self) -> WindowEnd {
         let Some(window) = self.reservation.demand.shared().window else {
             return WindowEnd::AsIs;
@@ -205,7 +205,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Gives up on replacements: a fleet goes on with what stands, anything else ends.
+    /// Gives up on replacements: a fleet continues with its standing leases, anything else ends.
     ///
     /// A fleet that waits for other replacements takes its step when those are through.
     pub(super) async fn exhausted(&mut self) -> Result<(), FulfilError> {

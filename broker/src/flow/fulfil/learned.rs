@@ -59,7 +59,7 @@ impl Learned {
         }
     }
 
-    /// Something happened; the lease is looked at again at once.
+    /// An event occurred; the lease is looked at again at once.
     pub(super) fn event(event: LeaseEvent) -> Self {
         Self {
             event: Some(event),

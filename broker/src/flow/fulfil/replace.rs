@@ -145,7 +145,7 @@ async fn replace_group(
                 );
                 return Ok(true);
             }
-            // Its capacity was taken, or its provider closed, since the market was looked at.
+            // Its capacity was taken, or its provider closed, since the market was read.
             Err(FulfilError::Store(
                 StoreError::OutOfStock { .. }
                 | StoreError::Conflict(
@@ -179,7 +179,7 @@ fn stand_ins(broker: &Broker, group: &[Lease], offer: &Offer) -> Vec<NewLease> {
     new_leases
 }
 
-/// Offers of the same hardware that may stand in for a line, best first.
+/// Offers of the same hardware that may replace a line, best first.
 async fn next_offers(
     round: &Round<'_>,
     line: &QuoteLine,
@@ -218,7 +218,7 @@ async fn next_offers(
     let level = round.reservation.verification;
     let unproven = round.broker.config().verifier.unproven_level;
     let options = SearchOptions {
-        // The cheapest may all be of sellers of whom more is demanded.
+        // The cheapest may all be from sellers that need a deeper verification.
         limit: match unproven.is_some_and(|least| least > level) {
             true => usize::MAX,
             false => CANDIDATES,

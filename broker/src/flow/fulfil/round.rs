@@ -41,9 +41,9 @@ pub(super) struct Round<'a> {
     pub(super) reservation: Reservation,
     pub(super) leases: Vec<Lease>,
     claim: Claim,
-    /// Before this the reservation was read: what stands in it stood then.
+    /// The reservation was read after this time, so its row is at least as recent.
     read_at: DateTime<Utc>,
-    /// The soonest time at which something wants to be looked at again.
+    /// The soonest time for the next look.
     due_at: Option<DateTime<Utc>>,
     /// The last error, for the person who looks.
     trouble: Option<String>,
@@ -82,8 +82,8 @@ pub(super) async fn work_on(
         silences: HashMap::new(),
     };
     round.take_up_wishes().await?;
-    // Before the looks, so that what fails is named when its time is over; after them, so that what
-    // came up is seen to at once.
+    // Before the looks, so that a failed push is named when its time is over; after them, so that a node that
+    // booted is handled at once.
     let seen_to = round.push_agents(&BTreeSet::new()).await?;
     round.look_at_every().await?;
     round.push_agents(&seen_to).await?;
@@ -165,15 +165,15 @@ impl Round<'_> {
             .await?)
     }
 
-    /// Up to when a machine that was just seen to run counts as used: the tenant may have given it
-    /// back, or its window may have ended, since we read the reservation.
+    /// Up to when a machine that was just seen to run counts as used: the tenant may have released it, or its
+    /// window may have ended, since we read the reservation.
     fn proven_until(&self) -> DateTime<Utc> {
         let ends = [self.reservation.wish_at, self.reservation.window_end];
         ends.into_iter().flatten().fold(self.read_at, DateTime::min)
     }
 
-    /// Where something went wrong last time, another lease is the first: none that its provider never answers
-    /// for, or whose nodes take all the time that there is, keeps the others from being looked at.
+    /// After an error last time, the round starts with another lease. So a lease whose provider never
+    /// answers, or whose nodes take all the time, does not hold up the others.
     fn turn_round<T>(&self, all: &mut [T]) {
         if self.reservation.last_error.is_some() && !all.is_empty() {
             let turn = self.read_at.timestamp().unsigned_abs() as usize;

@@ -39,7 +39,7 @@ async fn read(
 ) -> Result<ProviderLease, Learned> {
     let seen = match link.adapter.read_lease(&link.http, id).await {
         Ok(Some(seen)) => seen,
-        // An unreadable answer proves nothing either, and the provider's list counts all the same.
+        // An unreadable answer proves nothing either, and the provider's list still counts.
         Ok(None) | Err(AdapterError::Unreadable { .. }) => miss(broker, link, lease).await?,
         Err(error) => {
             return Err(Learned {
@@ -330,7 +330,7 @@ pub(super) async fn releasing(
     match seen.state {
         ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
         ProviderLeaseState::Ending => {}
-        // The provider accepted the end and runs the machine all the same: ask again.
+        // The provider accepted the end, and the machine still runs: ask again.
         _ if was_accepted => {
             if let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
                 learned.note = Some(error.to_string());

@@ -12,7 +12,7 @@ use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 use crate::platform::stop::Stop;
 
-/// How often the database is looked at when nobody wakes us.
+/// How often the database is checked without a wake-up.
 const TICK: Duration = Duration::from_secs(1);
 /// A look that takes longer has failed.
 const SILENCE: Duration = Duration::from_secs(60);

@@ -70,7 +70,7 @@ pub(super) struct MadePlan {
     answer: Option<Bytes>,
 }
 
-/// The plans made lately, by what they answer.
+/// The plans made recently, by the question that they answer.
 pub(crate) struct PlanMemory {
     made: Cache<PlanKey, MadePlan>,
     holds: Mutex<HashMap<TenantId, HoldsMark>>,
@@ -96,7 +96,7 @@ impl PlanMemory {
         still_answers(broker, &known.record).then_some(known)
     }
 
-    /// The plan that another replica made for this; where it cannot be had, a new one does as well.
+    /// The plan that another replica made for this; where it is missing, a new one serves as well.
     pub(super) async fn made_elsewhere(
         &self,
         broker: &Broker,
@@ -126,7 +126,7 @@ impl PlanMemory {
         self.made.insert(key, MadePlan { record, answer });
     }
 
-    /// As of what change of its holds a tenant's plans are made now; `None` for one that has neither
+    /// The change of holds that a tenant's current plans reflect; `None` for a tenant that has neither
     /// planned nor held anything here.
     fn holds_of(&self, tenant: TenantId) -> Option<HoldsMark> {
         self.marks().get(&tenant).copied()
@@ -185,7 +185,7 @@ pub(crate) fn keep_answer(broker: &Broker, key: PlanKey, record: &Arc<PlanRecord
     memory.keep(key, record, Some(answer));
 }
 
-/// As of what change of its holds a tenant's plans are made now.
+/// The change of holds that a tenant's current plans reflect.
 ///
 /// Errors: the database's, which is asked where nothing is known yet.
 pub(super) async fn holds_of(broker: &Broker, tenant: TenantId) -> Result<HoldsMark, StoreError> {

@@ -25,7 +25,7 @@ pub enum CheckTrouble {
     CredentialRefused,
     /// It refused for another reason.
     Refused,
-    /// It takes no more calls just now.
+    /// It accepts no more calls at present.
     RateLimited,
     /// It did not answer, or not in time.
     Unreachable,
@@ -56,7 +56,7 @@ pub struct CheckedProvider {
     /// Offers in the catalogue.
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub offers: usize,
-    /// Those of them that can be had right now.
+    /// The number of them that are available now.
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub in_stock: usize,
     /// Records of the catalogue that are no offer, by reason.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::probe::{Cut, Shown, connect, look_up};
 
-/// How much of a command's output is looked at. Units: bytes.
+/// How much of a command's output is read. Units: bytes.
 const MOST_OUTPUT: usize = 4096;
 
 /// Why a node did not carry out a command. The message begins with a code.
@@ -28,7 +28,7 @@ pub(crate) enum LoginFailure {
     /// Its address is not public, so that it is not called at all.
     #[error("not_public: its address is not public")]
     NotPublic,
-    /// It does not let in the key that went with its order.
+    /// It rejects the key that was sent with its order.
     #[error("key_refused: it rejects the key that was sent with its order")]
     KeyRefused,
     /// The command did not print its word.
@@ -92,8 +92,8 @@ impl Session {
     /// Logs in, runs a command with this input, sent in parts, and waits for its first line to be `word`. The
     /// command may keep running after this returns.
     ///
-    /// Errors: [`LoginFailure`]; when `patience` ends, [`LoginFailure::NoAnswer`] as long as nobody was let
-    /// in, and [`LoginFailure::NotDone`] from then on.
+    /// Errors: [`LoginFailure`]; when `patience` ends, [`LoginFailure::NoAnswer`] before the login succeeded,
+    /// and [`LoginFailure::NotDone`] after.
     pub(crate) async fn run(
         mut self,
         user: &str,

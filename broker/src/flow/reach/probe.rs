@@ -91,9 +91,9 @@ pub(super) async fn connect(
 
 /// Cuts a connection when it is dropped.
 ///
-/// The library goes on with a session by itself, and hears neither that its handle is gone nor that it
-/// is to leave as long as the other side keeps it at the exchange of keys or at full buffers: every look at
-/// such a node would leave a connection behind for good.
+/// The library continues a session by itself. It notices neither that its handle is gone nor that it should
+/// end, as long as the other side keeps it at the key exchange or at full buffers. Every probe of such a node
+/// would leave a connection behind for good.
 pub(super) struct Cut(std::net::TcpStream);
 
 impl Drop for Cut {
@@ -109,8 +109,8 @@ fn cut_on_drop(stream: TcpStream) -> io::Result<(TcpStream, Cut)> {
     Ok((TcpStream::from_std(stream)?, cut))
 }
 
-/// A node has keys of several kinds and shows one of the kind that is asked for first: one that is
-/// known, so that a key of another kind is not taken for a changed one.
+/// A node has keys of several kinds and shows one of the kind that is asked for first. We ask for a known one
+/// first, so that a key of another kind does not count as a changed key.
 fn asking_for(known: &[PublicKey]) -> Config {
     let usual = Preferred::default();
     let known_kinds: Vec<_> = known.iter().map(PublicKey::algorithm).collect();
@@ -138,7 +138,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Goes on with these keys alone; with none of them, with every key.
+    /// Continues with these keys alone; with none of them, with every key.
     pub(super) fn only(keys: &[PublicKey]) -> Self {
         Self {
             only: keys.to_vec(),
@@ -225,7 +225,7 @@ mod tests {
         let named_alone = looked_at(async |stream| {
             let _ = stream.write_all(b"SSH-2.0-slow\r\n").await;
         });
-        // Words that mean nothing are no reason to go on.
+        // Words that mean nothing are no reason to continue.
         let talkative = looked_at(async |stream| {
             let ignored = [0, 0, 0, 12, 6, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             let _ = stream.write_all(b"SSH-2.0-slow\r\n").await;

@@ -14,7 +14,7 @@ use market::verification::{AgentKey, Digest, Step};
 /// Conversations that are timed at once at most; the oldest give way.
 const MOST: usize = 100_000;
 
-/// A node that was refused comes again within this: one that does not had more to do than to wait.
+/// A node that was refused must retry within this time: one that does not had other work to do.
 pub(super) const AGAIN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which step of each conversation this process answered last, and since when the next one is timed.

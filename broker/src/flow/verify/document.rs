@@ -7,7 +7,7 @@ use store::StoreError;
 
 /// The statements of a document. Its signature was made when it was kept; its reader checks it.
 ///
-/// Errors: [`StoreError::Corrupt`], where it is none of ours.
+/// Errors: [`StoreError::Corrupt`], where it is not one of ours.
 pub(crate) fn read_document(jws: &str) -> Result<Attestation, StoreError> {
     let read = || {
         let payload = URL_SAFE_NO_PAD.decode(jws.split('.').nth(1)?).ok()?;

@@ -118,7 +118,7 @@ async fn take(
     call: &GangCall,
 ) -> Result<GangAnswer, StepRefusal> {
     let verification = of_token(broker, id, token).await?;
-    // A node in use is looked at by itself.
+    // A node in use is checked alone.
     if verification.recheck_node.is_some() {
         return Err(StepRefusal::NoGang);
     }
@@ -214,7 +214,7 @@ pub(crate) async fn give_up(broker: &Broker, lease: &Lease) -> Result<bool, Step
     let results = scene.results(&gang).await?;
     let now = Together::Measuring(gang);
     match scene.keep(&check, &now, Some(verdict), results).await {
-        // A node called meanwhile, and its measuring goes on or has ended.
+        // A node called meanwhile, and its measurement continues or has ended.
         Ok(()) | Err(StepRefusal::Raced) => Ok(true),
         Err(refusal) => Err(refusal),
     }
@@ -233,7 +233,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Goes on while nodes are measured, each of which is known by its key.
+    /// Continues while nodes are measured, each of which is known by its key.
     async fn go_on(
         &self,
         check: &GangCheck,

@@ -28,12 +28,12 @@ use crate::flow::reach::{LoginFailure, Session, line_of};
 use crate::platform::app::{AgentDelivery, Broker};
 use crate::platform::secrets::CannotOpen;
 
-/// Nodes of one lease that are seen to at once.
+/// Nodes of one lease that are handled in parallel.
 const AT_ONCE: usize = 32;
 /// How long a node may take to take the agent's file, or a command, in real time.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Why a lease's nodes were not all seen to.
+/// Why a lease's nodes were not all handled.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
     /// A node cannot be logged in to or does not carry out its command.
@@ -160,7 +160,7 @@ impl<'a> Push<'a> {
 
     /// Starts the agent on every node that has not enrolled yet.
     ///
-    /// Errors: [`PushError`], of the first node that failed; the others were seen to all the same.
+    /// Errors: [`PushError`], of the first node that failed; the others were handled as well.
     pub(crate) async fn start(&self) -> Result<(), PushError> {
         let verifications = self.broker.store().verifications().across_tenants();
         let enrolled = verifications.nodes(self.id).await?;
@@ -228,7 +228,7 @@ impl<'a> Push<'a> {
 
     /// Takes everything of ours off every node. One that lets our key in no more is done already.
     ///
-    /// Errors: [`PushError`], of the first node that failed; the others were seen to all the same.
+    /// Errors: [`PushError`], of the first node that failed; the others were handled as well.
     pub(crate) async fn clear(&self) -> Result<(), PushError> {
         let input = clear_input(self.id, self.lease.client_token.as_str());
         let input = &input;

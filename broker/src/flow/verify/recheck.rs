@@ -1,4 +1,4 @@
-//! Nodes in use that are looked at again: who may have it done, what is asked of them, and what it shows.
+//! Re-checks of nodes in use: the permit, the order for the node, and the result.
 //!
 //! One token speaks for one node until its lease is over, however often. Nobody but the tenant is on such
 //! a node: what it proves by passing is proved, what it fails may be the tenant's own doing. So nothing
@@ -29,7 +29,7 @@ use crate::platform::app::Broker;
 /// How long a token is good at most.
 const GOOD_FOR: TimeDelta = TimeDelta::days(365);
 
-/// Why a node cannot be looked at again.
+/// Why a node cannot be re-checked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PermitError {
     /// No agent can be brought onto it.
@@ -43,7 +43,7 @@ pub(crate) enum PermitError {
     NoAddress,
 }
 
-/// A token by which a node may be looked at again, and the script that carries it.
+/// A token that permits a re-check of a node, and the script that carries it.
 pub(crate) struct Permit {
     /// The verification that it speaks for.
     pub(crate) id: VerificationId,

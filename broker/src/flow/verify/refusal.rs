@@ -10,7 +10,7 @@ pub enum StepRefusal {
     /// The token is not the one of this verification, or the verification is over.
     #[error("the token is not valid for this verification, or the verification is over")]
     Token,
-    /// The step's number is none.
+    /// There is no step of this number.
     #[error("there are steps 1 to 6")]
     NoSuchStep,
     /// The provider has not yet reported that the nodes of the lease run.
@@ -33,7 +33,7 @@ pub enum StepRefusal {
         "the token is that of node {0} of the reservation, and another node speaks; run it there"
     )]
     OtherNode(u32),
-    /// The node in use was looked at not long ago.
+    /// The node in use was checked recently.
     #[error("the node was checked recently; check again in {0} seconds")]
     Lately(u64),
     /// No node of this verification has committed to this key.

@@ -22,7 +22,7 @@ pub(crate) enum EnrolError {
     /// No agent is configured.
     #[error("no agent is configured (verifier.agent_path), so no node can be verified")]
     NoAgent,
-    /// Our own address cannot stand in a script.
+    /// Our own address cannot be written in a script.
     #[error("the public address `{0}` cannot be given to a node; set server.public_url")]
     PublicUrl(String),
     /// The script cannot be written.
@@ -37,7 +37,7 @@ pub(crate) struct Enrolment {
     /// The script for the order, which carries the token; empty where the nodes run none. It is
     /// stored nowhere.
     pub(crate) script: String,
-    /// The key to let in beside those of the tenant, by which the agent is pushed.
+    /// The key to authorise beside those of the tenant, by which the agent is pushed.
     pub(crate) ssh_public_key: Option<String>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn settle(request: &HttpRequest) {
     request.extensions_mut().insert(Settled);
 }
 
-/// The note of what a request is about to do; `None` where no caller is known.
+/// The note of a request's coming effect; `None` where no caller is known.
 pub(crate) fn note(broker: &Broker, request: &HttpRequest) -> Option<AuditNote> {
     let who = caller_of(request)?;
     Some(AuditNote::new(entry(broker, request, &who)))
@@ -68,7 +68,7 @@ fn plain(named: &str) -> Option<String> {
     is_plain.then(|| named.to_owned())
 }
 
-/// The id of the operation in the OpenAPI document; empty for what is not in it.
+/// The id of the operation in the OpenAPI document; empty for a route that is not in it.
 pub(super) fn operation(request: &HttpRequest) -> &str {
     let document = request.app_data::<web::Data<Document>>();
     request

@@ -1,5 +1,4 @@
-//! Credentials that were refused: all are counted, and the first of a caller in an hour stands in the
-//! audit log.
+//! Refused credentials: all are counted, and the first of a caller in an hour is in the audit log.
 //!
 //! A caller with many bad credentials must not be able to fill the log, which is kept for good. A caller is
 //! an address (of IPv6 its network), with the key it showed where that is one of ours. A replica writes at
@@ -56,7 +55,7 @@ struct Noted {
 type Refusee = (Option<IpAddr>, Option<ApiKeyId>);
 
 impl Refused {
-    /// Whether there is room for another entry in this hour; of what is no key of ours, or of one.
+    /// Whether there is room for another entry in this hour; for a key of ours, or for any other credential.
     fn has_room(&self, may_be_known: bool, now: DateTime<Utc>) -> bool {
         self.within(now, |noted| {
             let room = |callers: &HashSet<Refusee>| callers.len() < MOST_AN_HOUR;
@@ -104,7 +103,7 @@ impl Refused {
 
 /// Counts a refused credential and notes who showed it.
 pub(super) async fn note<B>(response: &ServiceResponse<B>) {
-    // A login that is nobody here showed a credential that is not good here.
+    // A login without membership showed a credential that is not good here.
     if matches!(
         response.status(),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN

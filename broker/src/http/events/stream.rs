@@ -30,7 +30,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// How long a stream is silent before it sends a comment as a sign that it is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How often the credential is looked at again.
+/// How often the credential is checked again.
 const CHECK_EVERY: TimeDelta = TimeDelta::seconds(15);
 /// Events that are read at once.
 const BATCH: u64 = 100;

@@ -20,7 +20,7 @@ use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
 use crate::platform::app::Broker;
 
-/// By what a list of offers is sorted.
+/// The sort order of a list of offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sort {
@@ -70,7 +70,7 @@ pub(crate) struct ListOffers {
     limit: Option<u32>,
 }
 
-/// Where an offer stands in the list; the id decides among equals.
+/// The place of an offer in the list; the id decides among equals.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Position {
     provider: Option<ProviderId>,

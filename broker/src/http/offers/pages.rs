@@ -69,7 +69,7 @@ impl OfferPages {
     }
 }
 
-/// When the first of the offers that were read then grows a second older; soon, where there is none.
+/// When the first of the offers that were read then grows a second older; soon, if there are no offers.
 fn until(now: DateTime<Utc>, shown: impl Iterator<Item = DateTime<Utc>>) -> DateTime<Utc> {
     let older = |observed_at: DateTime<Utc>| {
         let age = age_seconds(observed_at, now);

@@ -77,7 +77,8 @@ pub(crate) struct ChangeProvider {
 
 /// Connects a provider with a credential, at once and on every replica.
 ///
-/// It is read once with the credential: one that the provider refuses is not kept. A provider that does not answer just now is added all the same.
+/// It is read once with the credential: one that the provider refuses is not kept. A provider that does not
+/// answer at present is added in spite of that.
 #[utoipa::path(
     tag = "providers",
     params(IdempotencyHeader),
@@ -129,9 +130,9 @@ pub(crate) async fn add_provider(
 
 /// Enables or disables a provider, or changes its credential.
 ///
-/// A disabled provider is not read and sells nothing new; what runs there is looked after until it is
-/// gone. Another credential is tried once, as when a provider is added, and takes over on every
-/// replica without a restart.
+/// A disabled provider is not read and sells nothing new; its leases are followed until they are gone.
+/// Another credential is tried once, as when a provider is added, and takes over on every replica without a
+/// restart.
 #[utoipa::path(
     tag = "providers",
     params(("id" = ProviderId, Path, description = "The provider"), IdempotencyHeader),

@@ -159,7 +159,7 @@ pub(crate) async fn release_reservation(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Extend {
-    /// When it is to end now: later than before, and within ten years.
+    /// Its new end: later than before, and within ten years.
     end: DateTime<Utc>,
 }
 

@@ -1,4 +1,4 @@
-//! `POST` and `DELETE /v1/reservations/{id}/nodes/{n}/recheck`: what lets a node in use be looked at again.
+//! `POST` and `DELETE /v1/reservations/{id}/nodes/{n}/recheck`: permits for re-checks of a node in use.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, post, web};
@@ -104,7 +104,7 @@ pub(crate) async fn recheck_node(
     .await
 }
 
-/// Takes back what lets a node in use be looked at: its token is good for nothing any more.
+/// Withdraws the permit for a re-check of a node in use: its token becomes invalid.
 #[utoipa::path(
     tag = "reservations",
     params(

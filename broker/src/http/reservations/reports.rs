@@ -164,8 +164,8 @@ pub(crate) async fn report_node(
     .await
 }
 
-/// The reports on a node of a reservation, the newest first; those on the nodes that it stands in for
-/// are among them.
+/// The reports on a node of a reservation, the newest first; those on the nodes that it replaced are among
+/// them.
 #[utoipa::path(
     tag = "reservations",
     params(

@@ -45,8 +45,8 @@ pub(crate) struct LeaseView {
     metered_to: Option<DateTime<Utc>>,
     /// When the provider reported that it is gone.
     gone_at: Option<DateTime<Utc>>,
-    /// Since when its provider does not show it, though nothing proves that it is gone: it is charged by
-    /// what is seen of it, and not replaced.
+    /// Since when its provider does not show it, though nothing proves that it is gone: it is charged by the
+    /// use that is seen, and not replaced.
     missing_since: Option<DateTime<Utc>>,
     /// The event by which it failed or ended.
     #[schema(value_type = Option<String>)]
@@ -55,7 +55,7 @@ pub(crate) struct LeaseView {
     fall_note: Option<String>,
     /// The failed lease that it replaces.
     replaces: Option<LeaseId>,
-    /// The lease that stands in for it.
+    /// The lease that replaces it.
     replaced_by: Option<LeaseId>,
 }
 

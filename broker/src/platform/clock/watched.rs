@@ -1,10 +1,10 @@
 //! The machine's clock, which is not trusted alone.
 //!
-//! Somebody sets a clock, or a machine starts with a wrong one: what was metered, ended or called fresh by
-//! it stays so for good. So the wall clock is compared with the time since the machine started, which
-//! nobody can set, and after a start with the newest time in the database. While it is off by more than
-//! [`BOUND`] the broker goes on by the time that it had, and logs an error. Which jump is accepted after
-//! all is decided in [`crate::platform::time_check`].
+//! Somebody sets a clock, or a machine starts with a wrong one: anything metered, ended or called fresh by it
+//! stays so for good. So the wall clock is compared with the time since the machine started, which nobody can
+//! set, and after a start with the newest time in the database. While it is off by more than [`BOUND`] the
+//! broker keeps its own time, and logs an error. [`crate::platform::time_check`] decides which jump is
+//! accepted after all.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -17,7 +17,7 @@ pub enum ConfigError {
         "the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE"
     )]
     SealingKey(String),
-    /// Others on this machine could put theirs in the place of what is kept.
+    /// Others on this machine could replace the stored data.
     #[error(
         "{} can be written by others on this machine, who could replace it: check that it is still yours, and remove their access with `chmod go-w {}`",
         path.display(), path.display()
@@ -33,7 +33,7 @@ pub enum ConfigError {
         key: &'static str,
         /// The value, in words.
         is: String,
-        /// Why that does not do, and what does.
+        /// Why that value does not work, and a value that does.
         instead: &'static str,
     },
     /// Nothing fits between the least and the most depth of a verification.

@@ -133,7 +133,7 @@ impl HotState for InProcess {
     }
 
     fn publish(&self, topic: Topic) {
-        // Nobody listens: nobody is to be woken.
+        // There are no listeners to wake.
         let _ = self.bell.send(topic);
     }
 

@@ -57,7 +57,7 @@ pub struct RedisRefused;
 /// Coordination state on Redis.
 pub struct Redis {
     wire: Wire,
-    /// Stands in for what is lost.
+    /// Replaces the server while it is lost.
     fallback: InProcess,
     bell: broadcast::Sender<Topic>,
     unsent: mpsc::Sender<Topic>,
@@ -101,7 +101,7 @@ impl Redis {
         })
     }
 
-    /// Asks for a lease by a script, and remembers the answer for when there is none.
+    /// Asks for a lease by a script, and remembers the answer for a time without one.
     async fn ask_for_lease(
         &self,
         script: &Script,
@@ -178,7 +178,7 @@ impl HotState for Redis {
     }
 
     fn publish(&self, topic: Topic) {
-        // Nobody listens here: nobody is to be woken here.
+        // There are no listeners here to wake.
         let _ = self.bell.send(topic);
         // Full: the unsent wake-ups wake them as well.
         let _ = self.unsent.try_send(topic);

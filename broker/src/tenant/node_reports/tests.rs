@@ -35,7 +35,7 @@ fn taken(result: &Attestation) -> Result<Vec<String>, String> {
     })
 }
 
-/// In what a result differs from the sample offer's node, or why it is refused.
+/// The differences between a result and the sample offer's node, or the reason for its refusal.
 fn differs(result: &Attestation) -> Result<Differs, String> {
     check_result(result, true)
         .and_then(|()| compare(result, &samples::offer("gpu_8x"), &handed_over()))

@@ -20,7 +20,7 @@ use crate::flow::verify::push::{Push, PushError, is_pushed};
 use crate::flow::verify::{LeaseVerdict, verdict_of};
 use crate::platform::app::Broker;
 
-/// Leases that are seen to at once.
+/// Leases that are handled in parallel.
 const AT_ONCE: usize = 16;
 /// How long all of a round may take, in real time: well within the claim. The next look does the rest.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -103,7 +103,7 @@ async fn part_from(broker: &Broker, lease: &Lease) {
     }
 }
 
-/// Does for a lease's nodes what is to be done over SSH now.
+/// Does the due work for a lease's nodes over SSH.
 async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
     let verdict = match verdict_of(broker, lease).await {
         Ok(verdict) => verdict,

@@ -30,7 +30,7 @@ enum Manner {
     Complains(&'static str),
     /// It takes the command and prints nothing.
     Hangs,
-    /// As that, and takes in nothing of what the command hears.
+    /// As that, and does not read the command's input.
     IsDeaf,
     /// It opens nothing that a command could run in.
     OpensNothing,

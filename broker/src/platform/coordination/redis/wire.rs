@@ -69,7 +69,7 @@ impl Wire {
         self.circuit.lost_for()
     }
 
-    /// Makes a call; `None` when the server is lost or does not do it within the time.
+    /// Makes a call; `None` when the server is lost or does not answer within the time.
     pub(super) async fn ask<T>(
         &self,
         patience: Duration,
