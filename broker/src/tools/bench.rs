@@ -67,7 +67,7 @@ pub struct Figures {
 
 /// Measures offers and repeated plans.
 ///
-/// Errors: in words, a server that cannot be started, and an answer that is none.
+/// Errors: in words, a server that cannot be started, and an answer that is not a success.
 pub async fn measure_http(scene: &Scene, effort: Effort) -> anyhow::Result<Vec<RouteFigures>> {
     let mut figures = Vec::new();
     for (route, request) in [

@@ -44,7 +44,7 @@ pub struct WorldOptions {
     pub listen: String,
     /// Ids and addresses of the simulator follow from it.
     pub seed: u64,
-    /// Where the clock stands at first.
+    /// The clock's start time.
     pub start: DateTime<Utc>,
     /// Whether pretend nodes run their scripts.
     pub nodes: NodeRunner,
@@ -80,7 +80,7 @@ impl WorldOptions {
             call_timeout: CALL_TIMEOUT,
             unconnected: Vec::new(),
             wrap: Box::new(|adapter| adapter),
-            // A day passes here in a second: quotas by real time would stand in its way.
+            // A day passes here in a second: quotas in real time would be used up.
             configure: Box::new(|config| config.limits.enabled = false),
             configure_market: Box::new(|_| {}),
         }
@@ -213,7 +213,7 @@ impl World {
         Ok(ingest::read_price_lists(&self.broker, &read).await?)
     }
 
-    /// Machines at the providers that no living lease stands behind; those of others are not ours.
+    /// Machines at the providers without a living lease; those of others are not ours.
     ///
     /// Errors: the database's.
     pub async fn leaked_machines(&self) -> anyhow::Result<usize> {

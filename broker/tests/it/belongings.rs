@@ -129,7 +129,7 @@ impl Belongings {
         ]
     }
 
-    /// A route's path with the ids of these things; ids of what a tenant does not own name nothing.
+    /// A route's path with the ids of these things; ids of things that a tenant does not own name nothing.
     pub(crate) fn path(&self, path: &str) -> String {
         // Where nothing but a running machine has anything to show, the one that runs.
         let of_a_machine = [

@@ -1,6 +1,6 @@
-//! Random calls that name what another tenant has, or another project of one's own where the key is
-//! bound to one: none is let through, and none shows anything of it. 20,000 here; `cargo xtask
-//! cross-tenant --calls N --seed S` makes as many as wanted.
+//! Random calls that name another tenant's things, or another project of one's own where the key is bound to
+//! one: none is admitted, and none shows anything of them. 20,000 here; `cargo xtask cross-tenant --calls N
+//! --seed S` makes as many as wanted.
 
 use std::sync::Arc;
 

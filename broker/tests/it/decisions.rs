@@ -190,7 +190,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
     assert!(String::from_utf8_lossy(&ended.stderr).contains("another release"));
     execute_raw(store, &form(1, 4)).await.expect("runs");
 
-    // Another record of what decided is found out.
+    // A record with other inputs is detected.
     let forged = "UPDATE plans SET decided_from = replace(replace(decided_from, \
                   '\"limit\":50', '\"limit\":1'), '\"orderable_kept\":10', '\"orderable_kept\":0')";
     execute_raw(store, forged).await.expect("runs");

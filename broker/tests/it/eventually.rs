@@ -39,8 +39,7 @@ pub(crate) async fn in_time<T>(what: &str, comes: impl Future<Output = T>) -> T 
 
 /// Does something in a thread of its own.
 ///
-/// A test that fails meanwhile ends all the same: unlike the threads of the runtime, nobody waits for this
-/// one.
+/// A test that fails meanwhile still ends: unlike the threads of the runtime, nobody waits for this one.
 pub(crate) fn beside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> oneshot::Receiver<T> {

@@ -214,7 +214,7 @@ async fn wakes(one: &Redis, heard: &mut WakeUps) {
     .await;
 }
 
-/// Nothing is heard any more of what was sent before.
+/// Wake-ups sent before are no longer heard.
 async fn falls_silent(heard: &mut WakeUps) {
     eventually("silence", async || {
         timeout(SHORT * 5, heard.hear()).await.is_err()
@@ -307,7 +307,7 @@ async fn a_redis_that_hangs_holds_up_one_call_for_a_moment_and_the_next_not_at_a
     for _ in 0..50 {
         assert!(state.check_rate("acme", quota(1, 100)).await.allowed);
     }
-    // Half of what they would take if each waited as the first one did.
+    // Half of the time that they would take if each waited as the first one did.
     assert!(
         began.elapsed() < 25 * Patience::default().of_requests,
         "{:?}",

@@ -1,4 +1,5 @@
-//! `POST /v1/reservations/{id}/nodes/{n}/report`: what a tenant's word on a node leads to, and what not.
+//! `POST /v1/reservations/{id}/nodes/{n}/report`: the consequences of a tenant's report on a node, and their
+//! limits.
 
 use chrono::TimeDelta;
 use market::attestation::Attestation;
@@ -155,7 +156,7 @@ async fn a_node_is_paid_for_until_it_was_reported() {
     let (service, key, path) = in_use(&fleet(1)).await;
     let first = lease(&service, &key, &path).await;
     let result = result(&service, &key, &path, 3).await;
-    // Nobody has looked at it by then.
+    // No worker has looked at it by then.
     service.world.clock().advance(TimeDelta::seconds(240));
     let report = format!("{path}/nodes/0/report");
     let caller = service.with(&key).once("a report");

@@ -117,7 +117,7 @@ async fn a_stream_of_a_key_of_some_projects_lives_as_long_as_the_key() {
     let scene = Scene::set().await;
     let [vision, speech] = &scene.members;
     let mut stream = Stream::open(&scene.service, &vision.secret, "/v1/events", None).await;
-    // By then the credential has been looked at again.
+    // By then the credential has been checked again.
     scene.service.world.clock().advance(TimeDelta::seconds(16));
     scene.reserve(speech).await;
     let own = scene.reserve(vision).await;

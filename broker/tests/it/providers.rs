@@ -93,7 +93,7 @@ async fn quotes(service: &Service, key: &Key, provider: Provider, number: usize)
     quotes
 }
 
-/// Holds and confirms; gives the reservation. No worker has looked at it.
+/// Holds and confirms; returns the reservation. No worker has looked at it.
 async fn confirmed(service: &Service, key: &Key, quote: &str) -> String {
     let caller = service.with(key);
     ssh_key(service, key).await;

@@ -44,8 +44,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The fenced blocks of a page in order, also those within lists: what stands behind their
-/// backquotes, and their lines.
+/// The fenced blocks of a page in order, also those within lists: the text after their backquotes, and their
+/// lines.
 fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
@@ -316,7 +316,7 @@ fn the_offline_match_of_the_readme_finds_something() {
     assert_eq!(blocks.len(), 1, "the marked block");
     let folder = tempfile::tempdir().expect("a folder");
     symlink(root().join("adapters"), folder.path().join("adapters")).expect("the sources");
-    // Stands for the release build that the README makes.
+    // Replaces the release build that the README makes.
     let cargo = folder.path().join("cargo");
     let built = env!("CARGO_BIN_EXE_broker");
     let script = format!(

@@ -1,4 +1,4 @@
-//! `POST /v1/reservations/{id}/nodes/{n}/recheck`: a node in use is looked at again, by the real agent.
+//! `POST /v1/reservations/{id}/nodes/{n}/recheck`: a node in use is re-checked, by the real agent.
 
 use std::process::Stdio;
 use std::time::Duration;

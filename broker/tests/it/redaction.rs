@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The two forms of our logs.
 const FORMS: [&str; 2] = ["text", "json"];
 
-/// Secrets by what they are.
+/// Secrets by kind.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 struct Canaries(BTreeMap<String, Vec<u8>>);
 

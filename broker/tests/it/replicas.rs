@@ -1,5 +1,5 @@
-//! Two replicas over one PostgreSQL and one Redis: what one reads the other sells, one of them polls,
-//! and both go on when Redis is lost.
+//! Two replicas over one PostgreSQL and one Redis: one sells the supply that the other reads, one of them
+//! polls, and both continue when Redis is lost.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -122,7 +122,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
         ".x..xx",
         "+.",
     ),
-    // Nothing lets its node be looked at.
+    // Nothing permits a re-check of its node.
     (
         "DELETE /v1/reservations/{id}/nodes/{n}/recheck",
         ".x.xxx",
@@ -236,7 +236,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "DELETE /v1/providers/{id}/quarantine",
     "POST /v1/reservations/{id}/confirm",
     "POST /v1/reservations/{id}/extend",
-    // Nothing lets its node be looked at.
+    // Nothing permits a re-check of its node.
     "DELETE /v1/reservations/{id}/nodes/{n}/recheck",
     "POST /v1/verifications/{id}/steps/{n}",
     "POST /v1/verifications/{id}/gang",

@@ -180,7 +180,7 @@ impl Service {
         }
     }
 
-    /// Makes a key of a tenant, and the tenant where there is none of that name.
+    /// Makes a key of a tenant, and the tenant if there is none of that name.
     pub(crate) async fn key(&self, tenant: &str, role: Role) -> Key {
         self.key_with(tenant, role, default_scopes(role)).await
     }
@@ -205,7 +205,7 @@ impl Service {
         self.key_as(tenant, role, narrow).await
     }
 
-    /// Makes a key of this role but for what is changed of it; one of a provider is bound to `lambda`.
+    /// Makes a key of this role, with these changes; one of a provider is bound to `lambda`.
     async fn key_as(&self, tenant: &str, role: Role, change: impl FnOnce(&mut NewApiKey)) -> Key {
         self.world.clock().advance(TimeDelta::seconds(1));
         let broker = self.world.broker();
@@ -348,7 +348,7 @@ async fn send(request: RequestBuilder) -> Answer {
     }
 }
 
-/// A demand for one node of what the simulated market has most of, of what can be ordered.
+/// A demand for one node of the orderable offer that the simulated market has most of.
 pub(crate) async fn orderable_demand(service: &Service) -> Value {
     let offers = service
         .anyone()

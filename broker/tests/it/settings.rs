@@ -13,7 +13,7 @@ type Structs = BTreeMap<String, Struct>;
 
 #[derive(Debug, Default)]
 struct Struct {
-    /// Whether serde fills in what is missing.
+    /// Whether serde fills in missing fields.
     is_filled_in: bool,
     fields: Vec<Field>,
 }
@@ -102,7 +102,7 @@ fn unit(name: &str) -> &'static str {
     }
 }
 
-/// Every setting of a struct that stands at `place`, in the order of the source.
+/// Every setting of a struct at `place`, in the order of the source.
 fn settings(structs: &Structs, of: &Struct, place: &str, defaults: &Value) -> Vec<Setting> {
     let mut found = Vec::new();
     for field in &of.fields {

@@ -11,7 +11,7 @@ use store::fixture::{Cut, TestDatabase, Wire};
 use crate::service::{Answer, Key, Service, orderable_demand, ssh_key, usual_world};
 use broker::tools::simulation::WorldOptions;
 
-/// How long a key that nobody completed stands in the way, and a second.
+/// How long a key that nobody completed blocks others, and a second.
 const TAKE_OVER_SECONDS: i64 = store::idempotency::TAKE_OVER_SECONDS + 1;
 
 /// The reservations of this name.

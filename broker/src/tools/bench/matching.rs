@@ -1,5 +1,5 @@
-//! The matcher measured: how long a search takes in a market of so many offers, beside the least
-//! that it could take and beside the same question asked of PostgreSQL.
+//! Measures the matcher: how long a search takes in a market of so many offers, beside the least that it
+//! could take and beside the same question to PostgreSQL.
 //!
 //! The answers are compared with those of looking at each offer by itself before anything is timed;
 //! one that differs ends the measurement. All of it runs on one thread, in this process.
@@ -28,7 +28,7 @@ use floors::{Columns, Scan, SortedIndex};
 pub use reprice::{Repriced, measure_reprice};
 use requests::{Expected, REQUESTS, Request, Requests, TOP};
 
-/// The seed of the market, and of what is asked of it.
+/// The seed of the market, and of the requests to it.
 const SEED: u64 = 1;
 
 /// How often each request is timed.

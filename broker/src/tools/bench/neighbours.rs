@@ -98,7 +98,7 @@ async fn times(
     let began = Instant::now();
     let mut took = Vec::new();
     for number in first.. {
-        // From when it was due, so that what holds up the measuring is part of what is measured.
+        // From when it was due, so that a delay of the measurement is part of the result.
         let due = turn.tick().await.into_std();
         if began.elapsed() > long {
             break;

@@ -206,9 +206,9 @@ pub(super) async fn keep(api: &Api, name: &str, demand: Value) -> ReservationId 
     id
 }
 
-/// Places a hold, and confirms it in the same call unless it is to be cancelled: a hold on lambda, which
-/// states no counts, may lapse before a replica serves again. Each refused try is followed by one under a new
-/// key; `None` when stopped before.
+/// Places a hold, and confirms it in the same call unless its end will be a cancellation: a hold on lambda,
+/// which states no counts, may lapse before a replica serves again. Each refused try is followed by one under
+/// a new key; `None` when stopped before.
 async fn place(
     api: &Api,
     name: &str,

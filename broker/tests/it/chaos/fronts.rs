@@ -1,4 +1,4 @@
-//! The real binary, while something stands in front of its providers and answers in their place.
+//! The real binary, while front ends answer in place of its providers.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -132,7 +132,7 @@ impl Scene {
         }
     }
 
-    /// After some kills something stands in front of a provider, or its next machine is broken.
+    /// After some kills a front end answers for a provider, or its next machine is broken.
     fn go_wrong(&self, number: usize, random: &mut StdRng) {
         let simulator = self.service.world.simulator();
         let stands = number % FRONT_EVERY == FRONT_EVERY - 1;

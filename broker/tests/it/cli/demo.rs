@@ -111,7 +111,7 @@ fn check_summary(summary: &Value) {
     assert!(summary["cost_report_rows"].as_u64() >= Some(2));
 }
 
-/// The bill steps down: training lines end, serving lines go on, and all sum to the total (S20).
+/// The bill steps down: training lines end, serving lines continue, and all sum to the total (S20).
 #[track_caller]
 fn check_step_down(report: &Value) {
     let rows = report["rows"].as_array().expect("rows");
@@ -186,7 +186,7 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
         .count();
     assert_eq!(left, 0, "nothing is left behind");
 
-    // The same seed over more supply, and this time it goes on serving.
+    // The same seed over more supply, and this time it continues serving.
     let list = place.write("bargains.csv", &a_list_cheaper_than_all());
     let list = list.to_str().expect("a path");
     let again = Running::start(place.command(["demo", "--json", "--pricesheets", list]));

@@ -18,7 +18,7 @@ const ROOM: u64 = 64 * 1024;
 /// More projects than there is room for.
 const MOST: usize = 1_000;
 
-/// `broker serve`, which goes on where it may not write, as on a full disk, instead of being ended.
+/// `broker serve`, which keeps running where it may not write, as on a full disk, instead of being ended.
 fn serve(place: &Place) -> Running {
     let serve = [
         "-c",

@@ -102,7 +102,7 @@ pub(crate) fn faults(command: &str, width: usize, printed: &str) -> Vec<String> 
     wide.chain(cut).chain(coloured).collect()
 }
 
-/// A command with its names replaced by what they stand for.
+/// A command with its placeholders replaced by values.
 fn filled(command: &str, names: &[(&str, String)]) -> String {
     let mut command = command.to_owned();
     for (name, value) in names {

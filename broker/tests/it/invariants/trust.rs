@@ -111,7 +111,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             "{held:?}"
         );
 
-        // The same words as for what never was.
+        // The same answer as for a thing that never existed.
         let words = |error: ReserveError| error.to_string();
         let never = ReservationId::from_uuid(broker.new_uuid());
         let of_never = words(

@@ -16,7 +16,7 @@ use store::leases::Lease;
 
 use super::scene::{Scene, training};
 
-/// A machine of its own at voltagepark, which knows nothing any more of what has ended.
+/// A machine of its own at voltagepark, which forgets ended machines.
 fn machine() -> Value {
     json!({
         "kind": "gpus", "gpu": "H100-SXM", "count": 8,

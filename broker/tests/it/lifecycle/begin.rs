@@ -246,8 +246,8 @@ async fn a_lease_passes_though_an_agent_of_it_died_while_it_waited() {
 /// When the last node of a rental enrolled: after the first moment, and before the second.
 type Begun = Arc<Mutex<Option<(Instant, Instant)>>>;
 
-/// Plays a machine that speaks for both nodes of a rental, of which it goes on with the second once the first
-/// is proved; gives what becomes of the second. `first` begins to prove the first.
+/// Plays a machine that poses as both nodes of a rental, and continues with the second once the first is
+/// proved; returns the outcome of the second. `first` begins to prove the first.
 async fn one_after_the_other(
     rental: &Rental,
     first: impl FnOnce() -> Talk,
@@ -389,7 +389,7 @@ async fn a_node_that_is_late_on_another_replica_begins_anew_with_all_others_of_i
             rental.commit(node, key).await;
         }
         rental.scene.restart().await;
-        // A minute is over, and what it has to ask again is not: its message is looked at.
+        // A minute is over, and the time to ask again is not: its message is checked.
         rental.set_back(TimeDelta::seconds(60)).await;
         let looked_at = rental.answer_elsewhere(&keys[1]).await;
         assert!(
@@ -400,7 +400,7 @@ async fn a_node_that_is_late_on_another_replica_begins_anew_with_all_others_of_i
         let late = rental.answer_elsewhere(&keys[1]).await;
         assert!(matches!(late, StepRefusal::Interrupted), "{late:?}");
         for (node, key) in keys.iter().enumerate() {
-            // The other one is in time where it was let begin, and hears of it all the same.
+            // The other one is in time where it began, and gets its answer in any case.
             let told = [rental.answer(key).await, rental.commit(node, key).await];
             for told in told {
                 told.assert_refused(409, "verification_interrupted");

@@ -1,4 +1,4 @@
-//! The ceiling that a tenant gave beforehand, and what may stand in for a machine that failed.
+//! The ceiling that a tenant set beforehand, and the possible replacements of a machine that failed.
 
 use market::ids::ReservationId;
 use market::reservation::{CloseReason, ReservationState as S};

@@ -223,7 +223,7 @@ async fn a_hold_that_lapses_frees_its_offer() {
             matches!(refused, Err(ReserveError::NothingMatches { .. })),
             "{refused:?}"
         );
-        // Nor does such a hold stand for long.
+        // Such a hold is short as well.
         scene.turn(119).await;
         assert_eq!(scene.state(held[0]).await, S::Held);
         scene.turn(1).await;

@@ -131,7 +131,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
             (OfferOutcome::Refused, Some(ReasonCode::CoolingDown))
         );
         assert!(told.why.contains("rests until"), "{}", told.why);
-        // In one call another one is had.
+        // One call finds another offer.
         let other = scene.reserve_until_active(fleet(1)).await;
         let leases = scene.leases(other).await;
         assert_eq!((leases.len(), leases[0].state), (1, LeaseState::HandedOff));

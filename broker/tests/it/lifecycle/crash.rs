@@ -1,8 +1,7 @@
 //! The broker is killed at every step of a reservation's life, restarted, and reconciled once. The result
 //! must always be the same: one machine per order, none leaked, a ledger that balances.
 //!
-//! To be killed is to have one's future dropped: nothing after that point happens, and a
-//! transaction that was open is rolled back.
+//! A kill drops the future: nothing after that point happens, and an open transaction is rolled back.
 
 mod cut;
 
@@ -387,7 +386,7 @@ async fn a_worker_whose_writes_are_interrupted_leaves_one_machine_per_order() {
     for life in [gang(1), small(2)] {
         let mut struck = 0;
         for number in 0..kills {
-            // Ever later in what is written: from the first claim to the last charge.
+            // Ever later among the writes: from the first claim to the last charge.
             let killer = AtWrite {
                 steps: number * number * 20,
             };

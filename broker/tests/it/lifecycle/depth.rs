@@ -104,7 +104,7 @@ async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded(
         assert_eq!(scene.leases(id).await.len(), 1);
         scene.assert_settled().await;
 
-        // Of whom as much is proved anyway, it is enough.
+        // A seller of whom this level is proved anyway passes.
         let mut deep = training(8);
         deep["verification"] = json!("deep");
         scene.turn(COOL_DOWN_SECONDS).await;

@@ -71,7 +71,7 @@ async fn machines_outlast_every_front(store: &Store, provider: Provider) {
         assert_eq!(scene.state(id).await, S::Active);
         scene.release_and_close(id).await;
     }
-    // The work goes on.
+    // The work continues.
     let next = scene.reserve_until_active(anything_at(provider)).await;
     scene.release_and_close(next).await;
     scene.assert_settled().await;

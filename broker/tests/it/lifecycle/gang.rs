@@ -123,7 +123,7 @@ async fn a_rental_with_one_slow_link_falls_whole_with_the_pair_named_and_is_repl
                 .as_ref()
                 .is_some_and(|note| note.contains("node 1"))
         );
-        // Nothing was charged for what failed.
+        // Nothing was charged for the failed leases.
         let charges = scene.charges(id).await;
         assert!(
             charges

@@ -1,5 +1,5 @@
-//! The nodes of a gang whose provider rents each by itself: measured together all the same, once every
-//! order has come up.
+//! The nodes of a gang whose provider rents each by itself: still measured together, once every order has
+//! booted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use super::scene::{Scene, training};
 use super::tap::{Fate, Op};
 use crate::eventually::{beside, in_time};
 
-/// The leases of a reservation that another one stands for, and those that stand.
+/// The replaced leases of a reservation, and the standing ones.
 pub(super) async fn fallen_and_standing(
     scene: &Scene,
     id: ReservationId,

@@ -1,4 +1,4 @@
-//! GPUs that come again: in two leases at once, after their node failed, and under another offer.
+//! GPUs that are seen again: in two leases at once, after their node failed, and under another offer.
 
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::lease::{LeaseEvent, LeaseState};

@@ -17,7 +17,7 @@ use super::scene::{Scene, training};
 use super::tap::{Call, Fate, Op};
 use crate::eventually::eventually;
 
-/// A machine of its own at voltagepark, which knows nothing any more of what has ended.
+/// A machine of its own at voltagepark, which forgets ended machines.
 fn machine() -> Value {
     json!({
         "kind": "gpus", "gpu": "H100-SXM", "count": 8,

@@ -74,7 +74,7 @@ impl Sshd {
         }
     }
 
-    /// The keys that it lets in.
+    /// The keys that it accepts.
     pub(crate) fn authorized_keys(&self) -> PathBuf {
         self.home().join(".ssh/authorized_keys")
     }

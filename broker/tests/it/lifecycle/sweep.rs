@@ -187,7 +187,7 @@ async fn a_provider_that_took_the_word_and_runs_on_is_told_again() {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(8)).await;
         scene.release(id).await;
-        // It accepts and does nothing, and cannot be looked at just then.
+        // It accepts and does nothing, and cannot be read just then.
         scene.line.hook(|call| match (call.op, call.number) {
             (Op::Release, 0) => Fate::Swallow,
             (Op::Read, 1) => Fate::Fail,

@@ -58,12 +58,12 @@ pub(crate) enum Fate {
     Garble,
 }
 
-/// The SSH server that stands in the place of every node.
+/// The SSH server in the place of every node.
 #[derive(Clone)]
 pub(crate) struct ServerPlace {
     pub(crate) port: u16,
     pub(crate) user: String,
-    /// The file of the keys that it lets in; those of each order are put there.
+    /// The file of the keys that it accepts; those of each order are put there.
     pub(crate) authorized_keys: PathBuf,
 }
 
@@ -102,7 +102,7 @@ impl Line {
         self.scripts.lock().expect("not poisoned").clone()
     }
 
-    /// From now on this server stands in the place of every node of a pushed provider.
+    /// From now on this server is in the place of every node of a pushed provider.
     pub(crate) fn stand_in(&self, place: ServerPlace) {
         *self.server.lock().expect("not poisoned") = Some(place);
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{list, plan, ranked};
 
-/// A list with a column for what joins the nodes.
+/// A list with a column for the fabric between nodes.
 const FABRICS: &str = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib,gpu_memory_mib,price_usd_hour,spot_usd_hour,region,zone,fabric";
 
 #[test]

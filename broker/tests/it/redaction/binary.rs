@@ -148,7 +148,7 @@ fn a_configuration_that_is_refused_is_not_shown() {
                 assert!(said.contains("error: "), "{name}: {said}");
                 continue;
             }
-            // It may succeed: the mistake may lie in what it does not use.
+            // It may succeed: the mistake may be in a part that it does not use.
             let done = output_of(&mut command);
             for printed in [done.stdout, done.stderr] {
                 let printed = String::from_utf8_lossy(&printed).into_owned();

@@ -122,7 +122,7 @@ pub(super) struct Market {
 }
 
 impl Market {
-    /// A market that draws from these offers, or from a list made by chance where there is none.
+    /// A market that draws from these offers, or from a random list if there are none.
     pub(super) fn new(list: Vec<Offer>, seed: u64, now: DateTime<Utc>) -> anyhow::Result<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
         let list = if list.is_empty() {

@@ -6,7 +6,7 @@ use store::fixture::{Cut, Wire};
 
 use super::*;
 
-/// Cuts the connection at this statement of each step of a life, or of what its nodes ask meanwhile.
+/// Cuts the connection at this statement of each step of a life, or of the requests of its nodes meanwhile.
 struct AtStatement<'a> {
     wire: &'a Wire,
     trips: usize,

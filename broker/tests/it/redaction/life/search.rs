@@ -6,7 +6,7 @@ use super::{LATER, Life, Receiver, text};
 use crate::routes::{self, Route};
 
 impl Life {
-    /// Reads all there is to read, as each who may.
+    /// Reads everything readable, as each caller who may.
     pub(super) async fn read_everything(&mut self, used: &str) {
         let tenant = format!("?tenant={}", self.member.tenant);
         let hooks = self.service.with(&self.member).get("/v1/webhook-endpoints");
