@@ -127,7 +127,7 @@ pub(crate) fn listing_lag(link: &ProviderLink) -> TimeDelta {
     TimeDelta::from_std(link.adapter.profile().listing_lag).unwrap_or(TimeDelta::MAX)
 }
 
-/// Providers that do not show what they should: nothing is ordered there.
+/// Providers that do not show all expected machines: nothing is ordered there.
 ///
 /// Errors: the database's.
 pub(crate) async fn troubled(broker: &Broker) -> Result<BTreeSet<ProviderId>, StoreError> {
@@ -151,7 +151,7 @@ pub(crate) async fn troubled(broker: &Broker) -> Result<BTreeSet<ProviderId>, St
     Ok(troubled)
 }
 
-/// The other leases at a provider that a list should show, and what it shows of them.
+/// The other leases at a provider that a list should show, and those that it does show.
 struct Others {
     /// How many they are.
     count: usize,
@@ -177,7 +177,7 @@ impl Others {
         }
     }
 
-    /// Whether the list lacks half of what it should show, or more, this lease with it.
+    /// Whether the list lacks half of the expected machines, or more, this lease with them.
     fn are_halved(&self, this: &Lease) -> bool {
         let counts = usize::from(this.state.is_accepted());
         let (expected, lacked) = (self.count + counts, self.missing_since.len() + counts);

@@ -136,7 +136,7 @@ impl DecisionRecord {
         }
     }
 
-    /// Searches again, and compares what is found with what is recorded, byte by byte.
+    /// Searches again, and compares the result with the record, byte by byte.
     ///
     /// Errors: [`ReplayError::Models`], [`ReplayError::Match`], [`ReplayError::Differs`] with the path
     /// of the first difference.

@@ -1,10 +1,10 @@
 //! A confirmed reservation is fulfilled: leases ordered, machines watched, verified, handed off, replaced
 //! when they fail, metered while in use, and released.
 //!
-//! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction
-//! open, and saves each answer before it does anything else. Reading it: `round` is what one
-//! claim does, `order` and `watch` are the looks at a lease, `settle` decides what follows for the
-//! reservation, `follow` does it, `replace` finds the next candidate.
+//! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction open, and saves
+//! each answer before it does anything else. Where to read: `round` does one claim, `order` and `watch` look
+//! at a lease, `settle` decides the reservation's next step, `follow` does it, `replace` finds the next
+//! candidate.
 
 mod compare;
 mod error;
@@ -54,7 +54,7 @@ pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
     Ok(count)
 }
 
-/// Takes on what is due until nothing is.
+/// Works until nothing is due.
 ///
 /// Errors: the database's.
 pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
@@ -68,7 +68,7 @@ pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
     }
 }
 
-/// Claims what is due; with it a time before it was read.
+/// Claims the due work; returns with it a time before it was read.
 async fn claim(broker: &Broker, limit: u64) -> Result<(DateTime<Utc>, Vec<Claimed>), StoreError> {
     let now = broker.now();
     if limit == 0 {

@@ -1,9 +1,10 @@
-//! Supply comes in: a provider is read, the reading passes the gate, what changed is appended to
-//! the ledger of prices and availability, and the snapshot moves on.
+//! The supply: a provider is read, the reading passes the gate, changes are appended to the ledger of prices
+//! and availability, and the snapshot moves on.
 //!
-//! A record that cannot be read keeps back its own offers and no other: what was read is applied, and
-//! what may be among the unread grows old as it was. A reading without an offer changes nothing and
-//! marks its provider stale. A provider that fails, lies or hangs affects only its own offers. The next stage is [`crate::flow::plan`].
+//! A record that cannot be read holds back its own offers and no other: the readable records are applied, and
+//! offers that may be among the unread keep their age. A reading without an offer changes nothing and marks
+//! its provider stale. A provider that fails, lies or hangs affects only its own offers. The next stage is
+//! [`crate::flow::plan`].
 
 pub mod diff;
 mod doubt;
@@ -41,7 +42,7 @@ const FEWEST_TO_DOUBT: usize = 4;
 /// Why a provider could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
-    /// The provider did not answer, or not with what its interface promises.
+    /// The provider did not answer, or broke its interface.
     #[error("{provider} could not be read")]
     Adapter {
         /// The provider.
@@ -219,12 +220,12 @@ pub async fn read_all(broker: &Broker) -> Vec<IngestError> {
     failures
 }
 
-/// Brings the snapshot to what the database holds: what did not change is shared with the one before.
+/// Updates the snapshot from the database: unchanged parts are shared with the one before.
 ///
 /// Errors: the database's.
 pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let store = broker.store();
-    // Read first: what changes from here on is found to differ and read again.
+    // Read first: a change from here on is noticed and read again.
     let own_changes = tail::own_changes(broker).await?;
     let standings = store.providers().standings().await?;
     providers::take_up(broker, &standings).await?;

@@ -77,7 +77,7 @@ pub enum PlanError {
     /// There is no such plan within the tenant.
     #[error("there is no plan {0}; make one with POST /v1/plans")]
     Unknown(PlanId),
-    /// The database did not answer, or not with what we wrote.
+    /// The database did not answer, or holds rows that we did not write.
     #[error("the plan could not be kept")]
     Store(#[from] StoreError),
 }

@@ -55,7 +55,7 @@ struct Target {
     known: KnownNode,
 }
 
-/// Looks at every node in use once and keeps what it finds.
+/// Probes every node in use once and keeps the findings.
 ///
 /// Errors: the database's.
 pub async fn probe_all(broker: &Broker) -> Result<Round, StoreError> {

@@ -36,9 +36,9 @@ const INTERVAL: Duration = Duration::from_secs(300);
 pub enum Unknown {
     /// It is reported, and left alone.
     Report,
-    /// It is ended if its lease was made at this moment or later; what is older is reported. Only
-    /// right where no other broker orders on these accounts: what was bought after the backup that
-    /// was restored is known to nobody else.
+    /// It is ended if its lease was made at this moment or later; older ones are reported. Only right where
+    /// no other broker orders on these accounts: machines bought after the restored backup are known to
+    /// nobody else.
     EndMadeSince(DateTime<Utc>),
 }
 
@@ -61,7 +61,7 @@ pub struct Orders<'a> {
 }
 
 impl Orders<'_> {
-    /// No word: what is not plainly ours to end is reported.
+    /// No decision: machines that are not plainly ours to end are reported.
     pub const NONE: Self = Self {
         unknown: Unknown::Report,
         end_returned: &[],

@@ -234,7 +234,7 @@ fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
     }
 }
 
-/// Refuses tags that lack what the tenant requires, and fields too when they are given again.
+/// Refuses tags that lack a required one, and fields too when they are given again.
 ///
 /// Errors: [`ReserveError::TagsMissing`], naming all that is missing.
 pub(crate) async fn carries_required(

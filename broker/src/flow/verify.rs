@@ -1,5 +1,5 @@
-//! The broker's side of the conversation with the nodes: who may speak, what is asked next, and
-//! what the answers prove.
+//! The broker's side of the conversation with the nodes: authorisation, the next challenge, and the judgement
+//! of the answers.
 //!
 //! The arithmetic and the rules are `verifier`'s. Here live the one-time token of a lease, the steps (the
 //! first in `commit`), the real clock between two of them, and the countersigned result. A step that arrives
@@ -167,8 +167,8 @@ pub(crate) async fn came_at(
     Ok(here.min(anywhere))
 }
 
-/// Since when a node tries to send what was refused on any replica; now, where nothing was or it does not keep
-/// on. The database is asked only where something was.
+/// Since when a node tries to send a message that was refused on any replica; now, if none was refused or the
+/// node does not keep trying. The database is asked only if a message was refused.
 async fn tried_since(
     broker: &Broker,
     refused: Option<&RefusedMessage>,
@@ -280,7 +280,7 @@ async fn aside<T: Send + 'static>(
     Ok(done.map_err(|_| StepRefusal::Interrupted)??)
 }
 
-/// The session, which knows what the other nodes of the lease have claimed so far.
+/// The session, which knows the claims of the lease's other nodes so far.
 async fn beside_its_siblings(
     broker: &Broker,
     row: &NodeSession,

@@ -29,7 +29,7 @@ pub enum Refused {
     NotPublic,
 }
 
-/// Reads the URL of an endpoint and refuses what must not be called.
+/// Reads the URL of an endpoint and refuses forbidden addresses.
 ///
 /// Errors: [`Refused`].
 pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
@@ -37,7 +37,7 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
     if text.len() > MAX_URL {
         return refuse("is longer than 2000 bytes");
     }
-    // The parser would leave them out, and what is kept would be another text than what is called.
+    // The parser would leave them out, and the stored text would differ from the called one.
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return refuse("must hold no space and no control character");
     }
@@ -161,7 +161,7 @@ impl Resolve for Guarded {
         let (lookup, simulation) = (Arc::clone(&self.lookup), self.simulation);
         Box::pin(async move {
             let found = lookup.addresses(name.as_str()).await?;
-            // One that is not public speaks against all: the name is not what it seems.
+            // One address that is not public counts against all: the name is suspect.
             for address in &found {
                 check_address(*address, simulation)?;
             }

@@ -1,4 +1,4 @@
-//! The running broker: what every stage and every handler works with.
+//! The running broker, which every stage and every handler uses.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -261,7 +261,7 @@ impl Broker {
         (Arc::clone(&supply.snapshot), supply.mark)
     }
 
-    /// Whether the snapshot was built from what the database holds by these marks.
+    /// Whether the snapshot was built from the database's present content, by these marks.
     pub(crate) fn has_supply(
         &self,
         generation: u64,

@@ -55,7 +55,7 @@ pub struct Config {
     pub verifier: VerifierConfig,
     /// Looking whether nodes in use can be reached.
     pub reach: ReachConfig,
-    /// How long what is not accounted for is kept.
+    /// How long data outside the accounts is kept.
     pub retention: RetentionConfig,
     /// Providers by id.
     pub providers: BTreeMap<ProviderId, ProviderConfig>,
@@ -160,9 +160,9 @@ pub struct SecretsConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SalesConfig {
-    /// How long a quote stands.
+    /// How long a quote is valid.
     pub quote_seconds: u32,
-    /// How long a hold stands.
+    /// How long a hold is valid.
     pub hold_seconds: u32,
     /// How many live holds or lease sets an offer without a count may carry.
     pub soft_holds_per_offer: u32,
@@ -248,8 +248,8 @@ pub struct ReachConfig {
     pub on_unreachable: OnUnreachable,
 }
 
-/// How long what is not accounted for is kept. The ledger, what it is made of and the audit log
-/// stay for good; answers under an `Idempotency-Key` are kept for the 24 hours that they are replayed.
+/// How long data outside the accounts is kept. The ledger, its sources and the audit log stay for good;
+/// answers under an `Idempotency-Key` are kept for the 24 hours that they are replayed.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionConfig {

@@ -81,7 +81,7 @@ pub enum Topic {
     Supply,
     /// There are new events.
     Events,
-    /// A lease is gone: its provider has free what it had not when it was read.
+    /// A lease is gone: its provider has capacity free that was in use when it was read.
     Returns,
 }
 

@@ -1,5 +1,4 @@
-//! The directory of the embedded database: what lies in it, who may write it, and the one service that
-//! runs on it.
+//! The directory of the embedded database: its files, their permissions, and the one service that runs on it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};

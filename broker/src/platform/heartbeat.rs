@@ -24,7 +24,7 @@ enum Pulse {
     Fallen,
 }
 
-/// How a background task stands.
+/// The state of a background task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// It sends heartbeats.
@@ -70,7 +70,7 @@ impl Pulses {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// How each task stands, by name.
+    /// The state of each task, by name.
     #[must_use]
     pub fn lives(&self) -> Vec<(String, Life)> {
         self.lives_at(Instant::now())

@@ -7,13 +7,13 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The largest value in which a field is looked for, in fields and items of all depths: each is tried by
-/// reading all of it once more.
+/// The largest value in which a field is searched for, in fields and items of all depths: each try reads all
+/// of it once more.
 const LARGEST: usize = 500;
 
 /// Reads a value into `T`.
 ///
-/// Errors: what is wrong, in words that begin with the field: `window.end: …`.
+/// Errors: the fault, in words that begin with the field: `window.end: …`.
 pub(crate) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     let Err(error) = T::deserialize(&value) else {
         return serde_json::from_value(value).map_err(|error| error.to_string());
@@ -45,7 +45,7 @@ enum Step {
     Item(usize),
 }
 
-/// The way to what is refused; the value is as it was afterwards.
+/// The path to the refused part; the value is unchanged afterwards.
 fn path_of<T: DeserializeOwned>(value: &mut Value, why: &str) -> Vec<Step> {
     let mut path = Vec::new();
     while let Some(step) = next_step::<T>(value, &path, why) {

@@ -161,8 +161,8 @@ impl Keys {
         blake3::derive_key(context, &self.set().token[0].pair.signing().to_bytes())
     }
 
-    /// The key of this name with which tokens may have been signed; one that is not known is
-    /// looked for in the database.
+    /// The key of this name with which tokens may have been signed; an unknown one is searched for in the
+    /// database.
     pub(crate) async fn token_key(&self, kid: &str, now: DateTime<Utc>) -> Option<Arc<KeyPair>> {
         self.refresh(now).await;
         if let Some(key) = self.known_token_key(kid, now) {

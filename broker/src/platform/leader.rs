@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::platform::app::Broker;
 use crate::platform::stop::{Stop, pause};
 
-/// How long a lease outlives the last sign of its holder: what a crash costs at most.
+/// How long a lease outlives the last sign of its holder: the longest delay after a crash.
 const TTL: Duration = Duration::from_secs(15);
 /// How often a holder renews it, and the others ask for it.
 const EVERY: Duration = Duration::from_secs(5);

@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is written, for the test to read.
+    /// Keeps the written text, for the test to read.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 

@@ -1,6 +1,6 @@
 //! The memory of the stages: one value of each type.
 //!
-//! A stage asks for its own type, so that what holds them all names no stage.
+//! A stage asks for its own type, so the owner of all types names no stage.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

@@ -43,14 +43,14 @@ const MACHINE_BOUNDS: [f64; 10] = [
 
 static RECORDED: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Starts recording; what was counted before is lost. A second call changes nothing.
+/// Starts recording; earlier counts are lost. A second call changes nothing.
 ///
 /// The recorder is the process's: several brokers in one process, as in tests, count together.
 pub(crate) fn install() -> Option<&'static PrometheusHandle> {
     let start = || {
         let recorder = builder().build_recorder();
         let handle = recorder.handle();
-        // Fails where another recorder is in place already: then it has what we count.
+        // Fails if another recorder is in place already: then that one has our counts.
         ::metrics::set_global_recorder(recorder).ok()?;
         table::describe(METRICS.iter().filter(|metric| !metric.sampled));
         Some(handle)
@@ -195,7 +195,7 @@ pub(crate) fn leases_replaced(fallen: &[Lease]) {
     }
 }
 
-/// The tenant has what was reserved.
+/// The tenant has its reservation.
 pub(crate) fn handed_off(reservation: &Reservation, now: DateTime<Utc>) {
     let since = reservation.confirmed_at.unwrap_or(reservation.created_at);
     let kind = reservation.kind.as_str();

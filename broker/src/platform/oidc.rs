@@ -89,7 +89,7 @@ pub(crate) struct Issuer {
 impl Oidc {
     /// The issuers of a configuration. Outside simulation their addresses must be `https`.
     ///
-    /// Errors: [`ConfigError::Oidc`], naming the issuer and what is wrong with it.
+    /// Errors: [`ConfigError::Oidc`], naming the issuer and the fault.
     pub fn new(configured: &[OidcConfig], mode: DatabaseMode) -> Result<Self, ConfigError> {
         let mut issuers: Vec<Issuer> = Vec::new();
         for config in configured {

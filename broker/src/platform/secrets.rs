@@ -28,7 +28,7 @@ impl std::fmt::Debug for SealingKey {
 impl SealingKey {
     /// The configured key, where one is.
     ///
-    /// Errors: [`ConfigError::SealingKey`] when what is configured is no key.
+    /// Errors: [`ConfigError::SealingKey`] when the configured value is not a key.
     pub fn configured(config: &SecretsConfig) -> Result<Option<Self>, ConfigError> {
         match (&config.key, &config.key_file) {
             (Some(key), _) => Self::parse(key.expose_secret()).map(Some),
@@ -95,7 +95,7 @@ impl SealingKey {
         [&nonce[..], &sealed, tag.as_ref()].concat()
     }
 
-    /// Opens what [`Self::seal`] made.
+    /// Opens the result of [`Self::seal`].
     ///
     /// Errors: [`CannotOpen`] for another key, another purpose or altered bytes.
     pub fn open(&self, purpose: &str, sealed: &[u8]) -> Result<Vec<u8>, CannotOpen> {

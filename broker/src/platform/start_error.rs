@@ -26,7 +26,7 @@ pub enum StartError {
     /// A provider is named that no adapter speaks for.
     #[error("there is no adapter for the provider `{0}`; take it out of the configuration")]
     UnknownProvider(String),
-    /// A provider without what it takes to talk to it.
+    /// A provider without a usable connection.
     #[error("the provider `{provider}` cannot be used: {why}")]
     Provider {
         /// Which one.
@@ -51,7 +51,7 @@ pub enum StartError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The embedded database is not what was written.
+    /// The embedded database is damaged.
     #[error(
         "the database {} {what}: a new one would lack its data; restore it from a backup, or move it and secret.key aside to begin with a new one",
         path.display()

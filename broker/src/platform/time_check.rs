@@ -9,7 +9,7 @@ use crate::platform::app::Broker;
 use crate::platform::clock::{BOUND, Clock, Doubt};
 use crate::platform::stop::{Stop, pause};
 
-/// How long a jump stands before other clocks are asked about it.
+/// How long a jump lasts before other clocks are asked about it.
 const STANDS: TimeDelta = TimeDelta::minutes(10);
 /// How often a doubted clock is checked.
 const LOOK: Duration = Duration::from_secs(5);

@@ -105,7 +105,7 @@ impl Sources {
         }
     }
 
-    /// Refuses what was predicted with other models than ours.
+    /// Refuses a record that was predicted with other models than ours.
     pub(super) fn check_models(&self) -> Result<(), ReplayError> {
         let now = models_digest();
         if self.models == now {

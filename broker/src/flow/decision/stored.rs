@@ -1,5 +1,5 @@
-//! The decision of a plan of the service: what is kept with the plan, and the offers of its generation
-//! out of the history, which nothing later changes.
+//! The decision of a plan of the service: the inputs kept with the plan, and the offers of its generation out
+//! of the history, which nothing later changes.
 
 use market::ids::PlanId;
 use matcher::Plan;
@@ -32,7 +32,7 @@ pub enum StoredError {
     /// There is no such plan.
     #[error("there is no plan {0}; plans of which no quote was taken are kept for two days")]
     Unknown(PlanId),
-    /// Another release kept the answer alone, or what decided in another form.
+    /// Another release kept the answer alone, or its inputs in another form.
     #[error("plan {0} was made by another release, which kept its inputs in another form")]
     OtherRelease(PlanId),
     /// The stored part was not written by our program.

@@ -1,4 +1,4 @@
-//! Leases whose order is out: sent once, found again by its mark, compared with what was made.
+//! Leases whose order is out: sent once, found again by its mark, compared with the machines made.
 
 use adapters::{AdapterError, Disposition};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -48,8 +48,8 @@ fn refused_or_unknown(error: &AdapterError) -> Learned {
     }
 }
 
-/// Finds out by its mark what became of an order: sent by a process that is gone, answered by
-/// silence, or no longer wanted.
+/// Finds the outcome of an order by its mark: sent by a process that is gone, answered by silence, or no
+/// longer wanted.
 pub(super) async fn find(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
     let unknown_because = |note: String| Learned {
         event: Some(LeaseEvent::Unknown),

@@ -228,7 +228,7 @@ async fn next_offers(
         ..SearchOptions::default()
     };
     let (broker, now) = (round.broker, round.broker.now());
-    // Our own other leases must not stand in the way, so the store alone judges what is left.
+    // Our own other leases must not be in the way, so the store alone judges the remaining capacity.
     let held = Held::new();
     let Ok(plan) = matcher::search(&broker.snapshot(), &demand, &held, now, &options) else {
         return Ok(Vec::new());
@@ -306,8 +306,8 @@ fn ceiling(round: &Round<'_>, line: &QuoteLine, group: &[Lease]) -> Ceiling {
 /// The rest of a ceiling on everything, for the replacement of a group: the limit less the hourly cost of the
 /// other leases.
 ///
-/// Those that stand count at the rates of their own offers; those that are still to be replaced
-/// at the quoted one, so that the first replacement does not take what the next one needs.
+/// Standing leases count at the rates of their own offers; those still to be replaced count at the quoted
+/// one, so that the first replacement leaves enough for the next.
 fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine]) -> Money {
     let quoted = |lease: &Lease| {
         let line = lines.iter().find(|line| line.line == lease.line);

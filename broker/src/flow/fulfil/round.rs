@@ -58,7 +58,7 @@ pub(super) struct Round<'a> {
 /// Does everything for a claimed reservation that can be done now, and gives the claim back.
 ///
 /// `read_at` is a time before it was claimed.
-/// Errors: [`FulfilError`]; what was saved before stays, and the claim is the caller's to give back.
+/// Errors: [`FulfilError`]; changes saved before stay, and the caller gives back the claim.
 pub(super) async fn work_on(
     broker: &Broker,
     claimed: Claimed,
@@ -100,7 +100,7 @@ impl Round<'_> {
         self.broker.now()
     }
 
-    /// Saves a change, keeps the claim, and reads back what stands then.
+    /// Saves a change, keeps the claim, and reads back the rows.
     pub(super) async fn save(&mut self, change: Change) -> Result<(), FulfilError> {
         let work = self.broker.store().work();
         // Due at once: should this worker die, another takes it up when the claim has run out.
@@ -205,7 +205,7 @@ impl Round<'_> {
             && state.next(ReservationEvent::WindowEnded).is_ok()
     }
 
-    /// A lapsed hold, a confirmation, what the tenant wishes, the end of the window.
+    /// A lapsed hold, a confirmation, the tenant's requested action, the end of the window.
     pub(super) async fn take_up_wishes(&mut self) -> Result<(), FulfilError> {
         let (state, now) = (self.reservation.state, self.now());
         if state == ReservationState::Held && now >= self.reservation.hold_expires_at {

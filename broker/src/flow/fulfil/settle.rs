@@ -54,14 +54,14 @@ pub enum Next {
     Close,
 }
 
-/// Decides what a reservation in `state` does next.
+/// Decides the next step of a reservation in `state`.
 #[must_use]
 pub fn next(state: ReservationState, gang: bool, leases: &[Standing]) -> Next {
     use ReservationState as S;
     let fallen: Vec<_> = leases.iter().filter(|lease| lease.has_fallen()).collect();
     let standing = || leases.iter().filter(|lease| lease.state.is_standing());
     let ids = |leases: &[&Standing]| leases.iter().map(|lease| lease.id).collect::<Vec<_>>();
-    // Nobody is handed what may be gone.
+    // A lease that may be gone is handed to nobody.
     let passed: Vec<_> = standing()
         .filter(|l| l.state == LeaseState::Passed && !l.missing)
         .map(|l| l.id)

@@ -12,11 +12,11 @@ use super::learned::Learned;
 /// The largest factor between the stated and the quoted price, either way. A price farther off counts as a
 /// price of another unit (of one GPU, of all nodes): unknown, never booked.
 const FARTHEST: i128 = 4;
-/// Which part of the quoted price is no difference: what the division by nodes may leave.
+/// The fraction of the quoted price that counts as no difference: the rounding of a division by nodes.
 const HAIR: i128 = 1_000;
 
-/// The price to keep with a lease: the first credible one stands, because providers bill what a
-/// machine cost when it was launched. `None` when there is nothing new to keep.
+/// The price to keep with a lease: the first credible one, because providers bill a machine at its price at
+/// launch. `None` when there is nothing new to keep.
 pub(super) fn to_keep(lease: &Lease, learned: &Learned) -> Option<Money> {
     let quoted = lease.offer.price_per_node_hour;
     learned

@@ -61,8 +61,8 @@ async fn read(
     }
 }
 
-/// A lease that the provider did not show by its id: what its list shows, or what was learnt instead. Its
-/// use is proved by its nodes alone meanwhile.
+/// A lease that the provider did not show by its id: the list's entry, or the findings when there is none.
+/// Its use is proved by its nodes alone meanwhile.
 async fn miss(
     broker: &Broker,
     link: &ProviderLink,

@@ -90,7 +90,7 @@ impl Rounds {
         }
     }
 
-    /// Forgets a round that ended; what one that panicked had is given back.
+    /// Forgets a round that ended; the claim of one that panicked is given back.
     async fn settle(&mut self, broker: &Broker, ended: Result<(Id, ()), JoinError>) {
         match ended {
             Ok((task, ())) => {
@@ -105,7 +105,7 @@ impl Rounds {
         }
     }
 
-    /// Lets the rounds end for so long, then drops the others and gives back what they had.
+    /// Gives the rounds so long to end, then drops the others and gives back their claims.
     async fn drain(mut self, broker: &Broker, within: Duration) {
         let deadline = Instant::now() + within;
         while let Ok(ended) = timeout_at(deadline, self.tasks.join_next_with_id()).await {
@@ -114,7 +114,7 @@ impl Rounds {
                 None => return,
             }
         }
-        // Awaited: nobody works any more on what is given back.
+        // Awaited: nobody works any more on claims that are given back.
         self.tasks.shutdown().await;
         warn!(
             reservations = self.claims.len(),

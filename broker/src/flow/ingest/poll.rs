@@ -1,5 +1,5 @@
-//! Reads a provider over and over, with jitter, and sooner after a lease there is gone: what it gave
-//! back is free again. One replica does it for all: the one that has the lease of it.
+//! Reads a provider over and over, with jitter, and sooner after a lease there is gone, because its capacity
+//! is free again. One replica does it for all: the one that has the leader lease for it.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const UNTIL_ENTERED: Duration = Duration::from_secs(1);
 
 /// A reading never comes sooner than this part of the interval.
 const SOONEST_PART: u32 = 6;
-/// How long wake-ups are gathered before the database is asked what they are about.
+/// How long wake-ups are gathered before the database is asked for their causes.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// Reads one provider until stopped, while no other replica does and while the provider is connected and
@@ -80,8 +80,7 @@ pub(crate) fn lease_of(provider: &ProviderId) -> String {
     format!("{POLL}{provider}")
 }
 
-/// Reads once every provider that no other replica reads, and takes what others read from the
-/// database.
+/// Reads once every provider that no other replica reads, and takes the readings of others from the database.
 ///
 /// The result names each that failed.
 pub async fn read_own(broker: &Broker) -> Vec<IngestError> {

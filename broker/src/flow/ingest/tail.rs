@@ -41,7 +41,7 @@ pub async fn keep_tailing(broker: Broker, stop: Stop) {
     stop.run_until_cancelled(follow).await;
 }
 
-/// Reloads the snapshot if the database differs from what it was built from; returns whether it did.
+/// Reloads the snapshot if the database has changed since it was built; returns whether it did.
 ///
 /// Errors: the database's.
 pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {
@@ -60,7 +60,7 @@ pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// How often tenants changed what they have of their own.
+/// How often tenants changed their own capacity.
 pub(super) async fn own_changes(broker: &Broker) -> Result<u64, StoreError> {
     let store = broker.store();
     let commitments = store.commitments().across_tenants().changes().await?;

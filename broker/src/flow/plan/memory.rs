@@ -44,7 +44,7 @@ impl PlanKey {
         }
     }
 
-    /// Under what name other replicas find the plan; `None` where this one met capacity that was gone,
+    /// The name under which other replicas find the plan; `None` where this one met capacity that was gone,
     /// of which they do not know.
     fn shared(&self) -> Option<String> {
         let Self { whose, supply, .. } = self;
@@ -208,8 +208,8 @@ pub(crate) async fn holds_changed(broker: &Broker, tenant: TenantId) {
     }
 }
 
-/// Whether a plan still answers its demand, as long as the supply is what it was searched in: it answers
-/// for that only as long as its youngest offers are fresh.
+/// Whether a plan still answers its demand, as long as its supply has not changed: it does so only as long as
+/// its youngest offers are fresh.
 fn still_answers(broker: &Broker, known: &PlanRecord) -> bool {
     let now = broker.now();
     let age = (now - known.created_at).to_std();

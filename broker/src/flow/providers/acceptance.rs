@@ -12,7 +12,7 @@ use crate::platform::app::Broker;
 
 /// How far back orders count: long enough to see many, short enough that a provider's improvement shows.
 const ACCEPTANCE_WINDOW: TimeDelta = TimeDelta::days(30);
-/// For how long what was counted is good: it is a sum over all orders of a month.
+/// How long the counts are good: each is a sum over all orders of a month.
 const COUNTED_FOR: TimeDelta = TimeDelta::minutes(5);
 
 type Records = BTreeMap<ProviderId, AcceptanceRecord>;

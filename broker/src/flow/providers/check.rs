@@ -29,7 +29,7 @@ pub enum CheckTrouble {
     RateLimited,
     /// It did not answer, or not in time.
     Unreachable,
-    /// It answered what its interface does not promise.
+    /// Its answer does not follow its interface.
     Unreadable,
     /// Some of its catalogue could not be read.
     Incomplete,
@@ -67,8 +67,8 @@ pub struct CheckedProvider {
     pub elapsed_ms: u64,
 }
 
-/// Reads once what our account has at a provider and what it sells, as the service would, and keeps
-/// nothing of it.
+/// Reads once our account's machines at a provider and its catalogue, as the service would, and keeps nothing
+/// of it.
 pub async fn check(link: &ProviderLink, now: DateTime<Utc>) -> CheckedProvider {
     let began = Instant::now();
     let mut machines = None;

@@ -59,7 +59,7 @@ pub(super) async fn look_up(
 ) -> Result<Vec<SocketAddr>, ProbeFailure> {
     let found = lookup_host((host, port)).await;
     let found: Vec<_> = found.map_err(|_| ProbeFailure::NoAnswer)?.collect();
-    // One that is not public speaks against all: the name is not what it seems.
+    // One address that is not public counts against all: the name is suspect.
     let public = |address: &SocketAddr| check_address(address.ip(), simulation).is_ok();
     if found.iter().all(public) {
         Ok(found)
@@ -76,8 +76,8 @@ async fn exchange_keys(addresses: &[SocketAddr], known: &[PublicKey]) -> Option<
     shown.take()
 }
 
-/// A connection over which the other side has proved to hold a key that is kept in `shown`, and what
-/// cuts it.
+/// A connection over which the other side has proved to hold a key, which is kept in `shown`; and the handle
+/// that cuts it.
 pub(super) async fn connect(
     addresses: &[SocketAddr],
     known: &[PublicKey],

@@ -41,7 +41,7 @@ pub async fn confirm(
     .await
 }
 
-/// Cancels before the hand-off; what was set aside or made is ended at the broker's cost.
+/// Cancels before the hand-off; holds and machines are ended at the broker's cost.
 ///
 /// Errors: [`ReserveError::Illegal`] once it is active: then it is released.
 pub async fn cancel(
@@ -61,7 +61,7 @@ pub async fn cancel(
     .await
 }
 
-/// Ends what the tenant has. Use is charged up to this moment and no further.
+/// Ends the tenant's use. Use is charged up to this moment and no further.
 ///
 /// Errors: [`ReserveError::Illegal`] before the hand-off: then it is cancelled.
 pub async fn release(
@@ -103,7 +103,7 @@ pub async fn stop(
     decide_for(broker, tenant, id, Asker::Budget(budget), choose).await
 }
 
-/// Moves the end of the window out, as far as the policy of the demand lets what runs there run.
+/// Moves the end of the window out, as far as the policy of the demand allows for the running machines.
 ///
 /// Errors: [`ReserveError::OpenEnd`], [`ReserveError::EndTooEarly`], [`ReserveError::Illegal`],
 /// [`ReserveError::OutsidePolicy`].
@@ -188,7 +188,7 @@ async fn decide_for(
     }
 }
 
-/// Makes sure that those who sell what the reservation has are what its policy asks for until `end`.
+/// Makes sure that the sellers of the reservation's machines meet its policy until `end`.
 ///
 /// Errors: [`ReserveError::OutsidePolicy`].
 async fn check_sellers(

@@ -8,7 +8,7 @@ use market::ids::ProviderId;
 use super::ReserveError;
 use crate::platform::app::Broker;
 
-/// Makes sure that each provider is what the policy asks for until a time.
+/// Makes sure that each provider meets the policy until a time.
 ///
 /// Errors: [`ReserveError::OutsidePolicy`], of the first that is not.
 pub(super) fn check<'a>(

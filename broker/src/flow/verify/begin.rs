@@ -1,5 +1,4 @@
-//! The nodes of one lease begin at one time: each enrols, and none hears what it is asked to do before
-//! all have.
+//! The nodes of one lease begin at one time: each enrols, and none gets its order before all have.
 //!
 //! From then on step 2 is timed for each of them, even before it fetches its answer. A machine that poses as
 //! several nodes must therefore do the work of all in the time of one. The store keeps the last two from
@@ -15,8 +14,8 @@ use super::StepRefusal;
 use super::clock::StepClock;
 use crate::platform::app::Broker;
 
-/// How long a node that has waited for the others may take to hear that all are there: twice what it pauses
-/// at most before it asks again. It is given to each of them, for nobody knows when one could have asked.
+/// How long a node that has waited for the others may take to hear that all are there: twice its longest
+/// pause before it asks again. Every node gets this time, because nobody knows when it could have asked.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Notes that all nodes begin by this enrolment, where they do: the one that enrolled is answered at once, and

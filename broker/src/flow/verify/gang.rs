@@ -365,7 +365,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The signed results of all nodes, each with what was found about the gang.
+    /// The signed results of all nodes, each with the findings about the gang.
     async fn results(&self, gang: &Gang) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
         let sessions = sessions(self.broker, self.orders).await?;

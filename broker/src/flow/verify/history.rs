@@ -17,8 +17,8 @@ use verifier::plain::shortened;
 use crate::platform::app::Broker;
 use crate::platform::metrics;
 
-/// For how long a node that failed fails again wherever its provider offers it: long enough that it is
-/// not sold on to the next tenant as it is, short enough that what was repaired comes back.
+/// For how long a node that failed fails again wherever its provider offers it: long enough that it is not
+/// sold on to the next tenant unrepaired, short enough that a repaired one comes back.
 const QUARANTINE: TimeDelta = TimeDelta::days(30);
 /// The longest text by which a GPU is known. Units: characters.
 const LONGEST: usize = 128;
@@ -81,7 +81,7 @@ pub(super) async fn of(
     })
 }
 
-/// As what a node is sold whose offer is in this region.
+/// The name under which a node is sold whose offer is in this region.
 fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing {
     Listing {
         of_peers: adapters::registry::is_of_peers(&provider, region),

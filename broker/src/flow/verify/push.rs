@@ -1,9 +1,9 @@
 //! The agent pushed over SSH onto nodes that run no start-up script, and everything of ours taken
 //! off them again before the tenant gets them.
 //!
-//! Each order carries the public half of a key that was made for it. The private half and the token
-//! lie sealed beside the verification until it is over; then both are gone. A node is pushed to again
-//! until it has enrolled: what it runs already it keeps.
+//! Each order carries the public half of a key that was made for it. The private half and the token are kept
+//! sealed beside the verification until it is over; then both are gone. A node is pushed to again until it
+//! has enrolled; an agent that already runs there stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl PushSecret {
     }
 }
 
-/// The nodes of a lease, and what opens them.
+/// The nodes of a lease, and the secrets for them.
 pub(crate) struct Push<'a> {
     broker: &'a Broker,
     lease: &'a Lease,
@@ -284,7 +284,7 @@ impl<'a> Push<'a> {
     }
 }
 
-/// Sees to all nodes and gives what went wrong first, or worst.
+/// Handles all nodes and returns the first failure, or the worst.
 async fn first_failure(
     all: Vec<impl Future<Output = Result<(), PushError>>>,
 ) -> Result<(), PushError> {

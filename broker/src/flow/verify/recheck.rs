@@ -1,8 +1,8 @@
 //! Re-checks of nodes in use: the permit, the order for the node, and the result.
 //!
-//! One token speaks for one node until its lease is over, however often. Nobody but the tenant is on such
-//! a node: what it proves by passing is proved, what it fails may be the tenant's own doing. So nothing
-//! is concluded from it about GPUs elsewhere (`super::history`).
+//! One token speaks for one node until its lease is over, however often. Only the tenant uses such a node: a
+//! passed check is proof, but a failed one may be the tenant's own doing. So nothing is concluded from it
+//! about GPUs elsewhere (`super::history`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -53,7 +53,7 @@ pub enum StepRefusal {
     /// The lease sells hardware that cannot be verified.
     #[error("the hardware of this lease cannot be verified: {0}")]
     Unverifiable(&'static str),
-    /// The body is not what this step sends.
+    /// The body does not fit this step.
     #[error("the body is not what step {step} sends: {why}")]
     Body {
         /// The step.

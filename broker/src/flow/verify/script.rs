@@ -82,7 +82,7 @@ pub(crate) fn enrol(
     let secret = format!("vt_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
     let token: Token = secret.parse().map_err(|_| unusable())?;
     let id = VerificationId::from_uuid(broker.new_uuid());
-    // Also where none is run: what cannot be delivered is not ordered.
+    // Checked even where no script is run: an order that cannot be delivered is not placed.
     let script = startup_script(&ScriptArgs {
         broker: &url,
         verification_id: id,

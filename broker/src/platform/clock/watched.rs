@@ -169,7 +169,7 @@ impl Clock for WatchedClock {
     }
 }
 
-/// The time since the machine started, on Linux with what it slept.
+/// The time since the machine started, on Linux including sleep.
 fn since_start() -> TimeDelta {
     #[cfg(target_os = "linux")]
     let id = ClockId::Boottime;

@@ -26,7 +26,7 @@ pub enum ConfigError {
         /// The file or directory.
         path: PathBuf,
     },
-    /// A value with which the service would not do what it is there for.
+    /// A value with which the service could not do its job.
     #[error("`{key}` is {is}; {instead}")]
     Unfit {
         /// The key.

@@ -1,4 +1,4 @@
-//! The settings of one provider: how it is connected, and what is on record of it.
+//! The settings of one provider: its connection, and its record.
 
 use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
 use secrecy::SecretString;
@@ -19,8 +19,8 @@ pub struct ProviderConfig {
     pub operator: Option<Operator>,
     /// Certifications of which the evidence was seen; no other counts.
     pub certifications: Vec<Certification>,
-    /// How fast it promised the storage of its machines to be, by contract or on its pages: what was
-    /// promised is measured when a node proves itself, and nothing is where nothing was.
+    /// The storage speed that it promised for its machines, by contract or on its pages. A promised speed is
+    /// measured when a node proves itself; without a promise nothing is measured.
     pub storage: Vec<StorageOnRecord>,
 }
 

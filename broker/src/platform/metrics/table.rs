@@ -7,7 +7,7 @@ use ::metrics::{describe_counter, describe_gauge, describe_histogram};
 pub enum Kind {
     /// It only grows, from the start of the process on.
     Counter,
-    /// It is what it is at the moment.
+    /// It is a current value.
     Gauge,
     /// How often something took how long.
     Histogram,

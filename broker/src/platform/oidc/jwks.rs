@@ -98,7 +98,7 @@ impl std::fmt::Debug for PublicKeys {
 impl PublicKeys {
     /// The keys of an issuer; nothing is read yet.
     ///
-    /// Errors: what is wrong with its addresses, in words.
+    /// Errors: the fault of its addresses, in words.
     pub(super) fn of(config: &OidcConfig, allow_loopback: bool) -> Result<Self, String> {
         check_address(&config.issuer, allow_loopback)?;
         let discovery = format!(
@@ -224,7 +224,7 @@ struct KeySet {
     keys: Vec<Value>,
 }
 
-/// A key that signs tokens, by its name; what is of another kind or for something else is left out.
+/// A key that signs tokens, by its name; keys of another kind or for another use are left out.
 fn usable(value: Value) -> Option<(String, PublicKey)> {
     let jwk: Jwk = serde_json::from_value(value).ok()?;
     let kid = jwk.common.key_id.clone()?;

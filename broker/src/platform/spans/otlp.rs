@@ -65,7 +65,7 @@ impl Spans {
         }
     }
 
-    /// Hands over what is left.
+    /// Exports the remaining spans.
     pub(crate) async fn end(self) {
         let Some(provider) = self.0 else { return };
         // It waits for the collector, or for its time-out.

@@ -1,4 +1,4 @@
-//! The looks at the leases of a round: an order sent, an answer read, what was learnt saved.
+//! The looks at the leases of a round: an order sent, an answer read, the findings saved.
 
 use chrono::TimeDelta;
 use market::ids::{LeaseId, ProviderId, VerificationId};
@@ -20,7 +20,7 @@ use crate::platform::metrics;
 use crate::platform::provider_set::ProviderLink;
 
 impl Round<'_> {
-    /// Looks at one lease, saves what was learnt, and looks on while that leads further.
+    /// Looks at one lease, saves the findings, and looks again as long as that leads further.
     pub(super) async fn look_at(&mut self, id: LeaseId) -> Result<(), FulfilError> {
         for _ in 0..MOST_STEPS {
             let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {

@@ -88,7 +88,8 @@ impl Round<'_> {
     }
 }
 
-/// Leaves the nodes of a lease; what cannot be done is not tried again, for the machines end.
+/// Removes everything of ours from the nodes of a lease; a failed removal is not tried again, because the
+/// machines end.
 async fn part_from(broker: &Broker, lease: &Lease) {
     let left = match Push::of(broker, lease).await {
         Ok(Some(push)) => push.clear().await,

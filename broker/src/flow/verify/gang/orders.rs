@@ -50,7 +50,7 @@ impl Orders {
         }
     }
 
-    /// As [`Self::of`], with what the store has of the reservation.
+    /// As [`Self::of`], with the store's rows of the reservation.
     ///
     /// Errors: the database's.
     pub(crate) async fn read(broker: &Broker, lease: &Lease) -> Result<Self, StoreError> {
@@ -112,8 +112,8 @@ impl Orders {
         count(&self.leases)
     }
 
-    /// Whether their nodes are measured together: they were sold as joined, and what all of them show is of
-    /// a size that one row holds.
+    /// Whether their nodes are measured together: they were sold as joined, and the answers of all fit into
+    /// one row.
     pub(crate) fn are_measured(&self) -> bool {
         let nodes = usize::try_from(self.nodes()).unwrap_or(usize::MAX);
         (2..=MOST_NODES).contains(&nodes) && are_joined(&self.leases)
