@@ -86,7 +86,7 @@ const SHUTDOWN_SECONDS: u64 = 10;
 /// occupy all connections for as long as they like.
 const UNREAD: Duration = Duration::from_secs(120);
 
-/// Cuts connections of a listener on which what was sent stays unread for so long. Only Linux knows of that.
+/// Cuts connections of a listener on which sent data stays unread for so long. Only Linux reports that.
 fn cut_unread(listener: &TcpListener, after: Duration) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     {

@@ -99,7 +99,7 @@ impl Grant {
                 .all(|family| other.reaches(family) <= self.reaches(family))
     }
 
-    /// Whether what is the provider's own may be shown.
+    /// Whether the provider's own data may be shown.
     #[must_use]
     pub fn sees_provider(&self, provider: &ProviderId) -> bool {
         let own = self.provider.as_ref();
@@ -109,7 +109,7 @@ impl Grant {
 
 /// Lets a request pass or refuses it.
 ///
-/// Errors: `access_denied`, naming the family and what is missing.
+/// Errors: `access_denied`, naming the family and the missing right.
 pub(crate) fn allow(grant: &Grant, family: ResourceFamily, wanted: Scope) -> Result<(), ApiError> {
     check_bound(grant)?;
     if wanted > Scope::None && grant.reaches(family) >= wanted {
@@ -122,7 +122,7 @@ pub(crate) fn allow(grant: &Grant, family: ResourceFamily, wanted: Scope) -> Res
     )))
 }
 
-/// Refuses what has the role `provider` and is bound to none: keys from before they were bound.
+/// Refuses a key with the role `provider` that is bound to none: keys from before they were bound.
 ///
 /// Errors: `access_denied`.
 pub(crate) fn check_bound(grant: &Grant) -> Result<(), ApiError> {
@@ -292,7 +292,7 @@ mod tests {
             (&lambda, &runpod, false),
             (&lambda, &unbound, false),
             (&unbound, &lambda, false),
-            // A member reads what a provider does, and of every provider.
+            // A member reads the data of a provider's role, and of every provider.
             (&grant(Role::Member), &lambda, false),
             (&grant(Role::Viewer), &lambda, false),
         ] {

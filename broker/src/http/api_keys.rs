@@ -41,7 +41,7 @@ pub(crate) struct ApiKeyView {
     /// named is out of reach.
     #[schema(value_type = std::collections::BTreeMap<ResourceFamily, Scope>)]
     scopes: Scopes,
-    /// In which projects it works; `null` for all, and what is of the tenant as a whole.
+    /// The projects in which it works; `null` for all, and for the resources of the tenant as a whole.
     projects: Option<BTreeSet<ProjectId>>,
     /// The one provider that it reads, for the role `provider`; else `null`.
     provider_id: Option<ProviderId>,

@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: who did what, for the operator of the service.
+//! `GET /v1/audit`: the audit log, for the operator of the service.
 
 pub(super) mod record;
 pub(super) mod refused;
@@ -129,7 +129,7 @@ pub(crate) struct ListAudit {
     limit: Option<u32>,
 }
 
-/// Lists what was done, by whom and from where, the newest first.
+/// Lists the actions, their callers and their origins, the newest first.
 #[utoipa::path(
     tag = "audit",
     params(ListAudit),

@@ -125,8 +125,7 @@ impl Principal {
 
     /// The API key that the caller showed.
     ///
-    /// Errors: `access_denied` for a token, ours or an outside issuer's: what it makes would
-    /// outlive it.
+    /// Errors: `access_denied` for a token, ours or an outside issuer's: a key made with it would outlive it.
     pub(crate) fn shown_api_key(&self) -> Result<ApiKeyId, ApiError> {
         match self.shown {
             Shown::Key {
@@ -161,8 +160,8 @@ impl Principal {
         }
     }
 
-    /// Admits the callers who may change what `maker` made: the maker, and administrators. If the maker is
-    /// unknown, only an administrator may change it.
+    /// Admits the callers who may change a thing that `maker` made: the maker, and administrators. If the
+    /// maker is unknown, only an administrator may change it.
     ///
     /// Errors: `not_yours`.
     pub(crate) fn may_change(&self, maker: Option<PrincipalId>) -> Result<(), ApiError> {
@@ -284,7 +283,7 @@ struct Caller(Arc<Principal>);
 
 /// The caller of a request; identified once for each.
 ///
-/// Errors: what is wrong with the credential or the tenant that it names.
+/// Errors: the fault of the credential or of the tenant that it names.
 pub(super) async fn identify(request: &HttpRequest) -> Result<Arc<Principal>, ApiError> {
     if let Some(known) = caller_of(request) {
         return Ok(known);

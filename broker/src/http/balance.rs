@@ -1,4 +1,4 @@
-//! `GET /v1/balance`: what is spent, what is committed, and how long it lasts.
+//! `GET /v1/balance`: spending, commitments, and how long the caps last.
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
@@ -14,7 +14,7 @@ use super::query::{NoParameters, Query};
 use crate::platform::app::Broker;
 use crate::tenant::spending::{self, Balance, BalanceError, BudgetStanding, HoursLeft, Standing};
 
-/// How a tenant or a project stands.
+/// The balance of a tenant or a project.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct StandingView {
     /// US dollars charged for use that began today, UTC.
@@ -33,7 +33,7 @@ pub(crate) struct StandingView {
     tightest_budget_id: Option<BudgetId>,
 }
 
-/// How a project stands.
+/// The balance of a project.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProjectStandingView {
     /// The project.
@@ -69,7 +69,7 @@ pub(crate) struct BudgetStandingView {
     hours_left: Option<f64>,
 }
 
-/// How a tenant stands.
+/// The balance of a tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct BalanceView {
     /// As of when.

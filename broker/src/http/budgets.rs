@@ -1,5 +1,5 @@
-//! `/v1/budgets`: caps on what a day or a month may cost. An administrator sets them; tenants read
-//! their own. How each stands is in `GET /v1/balance`.
+//! `/v1/budgets`: caps on the cost of a day or a month. An administrator sets them; tenants read their own.
+//! `GET /v1/balance` shows the state of each.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};

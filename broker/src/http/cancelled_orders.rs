@@ -1,5 +1,5 @@
-//! `GET /v1/reports/cancelled-orders`: what tenants ordered and cancelled before the hand-off, for the
-//! operator who pays for it.
+//! `GET /v1/reports/cancelled-orders`: the orders that tenants cancelled before the hand-off, for the
+//! operator who pays for them.
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
@@ -21,7 +21,7 @@ use crate::platform::app::Broker;
 pub(crate) struct WhenCancelled {
     /// Only orders cancelled after this time; by default from the first of this month on.
     from: Option<DateTime<Utc>>,
-    /// Only what was cancelled before this time.
+    /// Only orders cancelled before this time.
     to: Option<DateTime<Utc>>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct CancelledOrdersReport {
     items: Vec<CancelledOrdersView>,
 }
 
-/// Lists what each tenant's cancels before the hand-off cost the operator. For an administrator.
+/// Lists the operator's cost of each tenant's cancels before the hand-off. For an administrator.
 #[utoipa::path(
     tag = "reports",
     params(WhenCancelled),

@@ -1,5 +1,5 @@
-//! `/v1/commitments`: capacity that a tenant has paid for at a provider. Plans take it first, at what
-//! it still costs.
+//! `/v1/commitments`: capacity that a tenant has paid for at a provider. Plans take it first, at its
+//! remaining cost.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
@@ -21,7 +21,7 @@ use super::query::{NoParameters, Query};
 use crate::flow::ingest::catch_up;
 use crate::platform::app::Broker;
 
-/// Capacity that is paid for, and what is left of it.
+/// Capacity that is paid for, and the part of it that is left.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct CommitmentView {
     /// Its id.
@@ -166,8 +166,8 @@ pub(super) fn check_provider(broker: &Broker, provider: &ProviderId) -> Result<(
     )))
 }
 
-/// Has plans of this replica reckon with what was just kept. It is kept: where the database answers no
-/// more, this replica learns of it as the others do.
+/// Makes plans of this replica use the row that was just kept. The row is kept in any case: if the database
+/// no longer answers, this replica learns of it as the others do.
 pub(super) async fn take_up(broker: &Broker) {
     if let Err(error) = catch_up(broker).await {
         warn!(error = %crate::chain(&error), "Own capacity was changed and could not be read yet");

@@ -1,4 +1,4 @@
-//! `/v1/credits`: what tenants need not pay. An administrator gives them; tenants read their own.
+//! `/v1/credits`: amounts that tenants need not pay. An administrator gives them; tenants read their own.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -73,7 +73,7 @@ pub(crate) async fn list_credits(
 
 /// Gives a tenant a credit: for an administrator, and for good.
 ///
-/// It is booked against what the tenant owes and changes no charge.
+/// It is booked against the tenant's debt and changes no charge.
 #[utoipa::path(
     tag = "reports",
     params(("tenant" = inline(TenantId), Query, description = "The tenant that need not pay"), IdempotencyHeader),

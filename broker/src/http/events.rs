@@ -1,4 +1,4 @@
-//! `/v1/events`: what happened, as a list or as a stream.
+//! `/v1/events`: events, as a list or as a stream.
 
 mod stream;
 
@@ -168,7 +168,7 @@ fn kinds(words: Option<&str>) -> Result<Vec<EventType>, ApiError> {
         .map_err(|error| ApiError::invalid_parameter(format!("`types`: {error}")))
 }
 
-/// Whether a stream is asked for by name: what accepts anything gets the list.
+/// Whether the caller asks for a stream by name: one that accepts anything gets the list.
 fn wants_stream(request: &HttpRequest) -> bool {
     let accepted = request.headers().get_all(ACCEPT);
     accepted

@@ -174,7 +174,7 @@ pub(crate) fn completion<'a, T>(
     })
 }
 
-/// The answer to what leaves nothing to show.
+/// The answer of an effect that leaves nothing to show.
 pub(crate) fn gone(_: &()) -> Answer {
     Answer {
         status: StatusCode::NO_CONTENT.as_u16(),

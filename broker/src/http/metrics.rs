@@ -1,4 +1,4 @@
-//! `GET /metrics`, and what every request is counted under.
+//! `GET /metrics`, and the labels under which every request is counted.
 //!
 //! It shows how much is sold and from whom it is bought, so it is closed by default: it opens to an
 //! administrator's key, and to the token of `server.metrics_token` where one is set, which a scraper can hold

@@ -1,4 +1,4 @@
-//! `GET /v1/offers…`: what is sold right now, and what was sold before.
+//! `GET /v1/offers…`: the offers on sale now, and earlier ones.
 
 mod history;
 mod list;

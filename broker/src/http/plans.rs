@@ -20,7 +20,7 @@ use crate::flow::decision::{ReplayError, StoredError};
 use crate::flow::plan::{self, PlanError, PlanRecord};
 use crate::platform::app::Broker;
 
-/// A plan: what was asked for, and what was found.
+/// A plan: the demand, and the result of the search.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct PlanBody {
     /// Its id.

@@ -1,4 +1,4 @@
-//! `/v1/projects`: what a tenant parts its reservations and costs into.
+//! `/v1/projects`: the projects by which a tenant splits its reservations and costs.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};

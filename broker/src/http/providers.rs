@@ -44,7 +44,7 @@ pub(crate) enum ConnectedBy {
     Nothing,
 }
 
-/// A credential, without what opens anything.
+/// A credential, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct CredentialMark {
     /// Its last four characters; empty for one too short to show any.
@@ -150,7 +150,7 @@ pub(crate) struct ProviderItem {
     freshness_limit_seconds: Option<u64>,
     /// When its catalogue was last asked for.
     last_attempt_at: Option<DateTime<Utc>>,
-    /// When its catalogue was last read. Offers that were not among what could be read are older.
+    /// When its catalogue was last read. Offers that the reading could not include are older.
     last_read_at: Option<DateTime<Utc>>,
     /// When its catalogue was last read as a whole.
     last_complete_at: Option<DateTime<Utc>>,

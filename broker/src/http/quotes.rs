@@ -36,8 +36,8 @@ pub(crate) struct LineView {
     gpus: u32,
     /// US dollars per GPU-hour that the tenant pays, even if a replacement costs the broker more or less.
     rate_usd_gpu_hour: Rate,
-    /// By which commitment the nodes are paid for, at what rate, and until when; from then on they
-    /// cost the rate of the line.
+    /// The commitment that pays for the nodes, at its rate, until its end; from then on they cost the rate of
+    /// the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     covered: Option<Covered>,
 }

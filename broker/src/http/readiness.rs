@@ -29,7 +29,7 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the database's answer is cached.
 const BELIEVED: TimeDelta = TimeDelta::seconds(1);
 
-/// How a part stands.
+/// The state of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Standing {
@@ -46,7 +46,7 @@ pub(crate) enum Standing {
 pub(crate) struct Part {
     /// `process`, `database`, `migrations`, `snapshot`, `providers`, `background`, `clock` or `hot_state`.
     name: &'static str,
-    /// How it stands.
+    /// Its state.
     status: Standing,
     /// The trouble and the remedy; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ pub(crate) struct Readiness {
 impl Readiness {
     /// Looks at every part.
     ///
-    /// Errors: the parts that fail, each with what to do.
+    /// Errors: the parts that fail, each with the remedy.
     pub(super) async fn examine(
         broker: &Broker,
         looked: &LastLook,
@@ -217,7 +217,7 @@ async fn stored(broker: &Broker) -> Vec<Part> {
     parts
 }
 
-/// How the background tasks stand: none of them may be missing but pollers.
+/// The state of the background tasks: none of them may be missing but pollers.
 fn background(lives: &[(String, Life)]) -> Part {
     let mut missing = lives.iter().filter(|(_, life)| !life.is_alive()).peekable();
     if missing.peek().is_none() {

@@ -1,4 +1,4 @@
-//! `GET /v1/reports/costs`: what was charged, as JSON or as CSV.
+//! `GET /v1/reports/costs`: charges, as JSON or as CSV.
 
 use actix_web::http::header::ACCEPT;
 use actix_web::{HttpRequest, HttpResponse, get, web};

@@ -97,9 +97,9 @@ pub(super) fn route_of(request: &HttpRequest) -> Arc<str> {
     known.map_or_else(Arc::default, |known| Arc::clone(&known.route))
 }
 
-/// The one layer around every route: gives the request its id and its span, counts it against the
-/// caller's quota, notes what belongs into the audit log, has every refusal leave as a problem document
-/// that names the request, and gives every answer its headers; counts and times it.
+/// The one layer around every route. It gives the request its id and its span, counts it against the caller's
+/// quota, and writes the audit log. It turns every refusal into a problem document that names the request,
+/// and gives every answer its headers; it counts and times the request.
 ///
 /// All of it is one layer, for each takes its part of the time of a quick answer.
 pub(super) async fn surround<B: MessageBody + 'static>(

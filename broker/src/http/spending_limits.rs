@@ -84,7 +84,7 @@ impl From<InUse> for InUseView {
     }
 }
 
-/// Limits, and what is in use of them.
+/// Limits, and the part of them in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct LimitsInUse {
     #[serde(flatten)]
@@ -133,8 +133,8 @@ pub(crate) struct WhoseLimits {
     project_id: Option<ProjectId>,
 }
 
-/// Shows the limits of the tenant or of one project, and what is in use of them. A project is bound
-/// by its own limits and by its tenant's.
+/// Shows the limits of the tenant or of one project, and the part of them in use. A project is bound by its
+/// own limits and by its tenant's.
 #[utoipa::path(
     tag = "spending",
     params(WhoseLimits),

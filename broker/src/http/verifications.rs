@@ -283,7 +283,7 @@ async fn to_its_end<T: 'static>(
 
 /// The call of a node that passed alone and is now measured together with the others of its lease or gang.
 ///
-/// The node sends its listening address and the result of the last round. The answer says what to do next:
+/// The node sends its listening address and the result of the last round. The answer is its next action:
 /// wait, measure a round, or stop.
 #[utoipa::path(
     tag = "verifications",

@@ -282,7 +282,7 @@ pub(crate) async fn change_webhook_endpoint(
     .await
 }
 
-/// Forgets a webhook endpoint and what is on its way to it.
+/// Forgets a webhook endpoint and its pending messages.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),

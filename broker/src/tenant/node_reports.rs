@@ -161,7 +161,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, ReportError> {
     Err(ReportError::Result(why.into()))
 }
 
-/// Refuses what no agent of ours prints, and what was measured while the GPUs did other work.
+/// Refuses a result that no agent of ours prints, or that was measured while the GPUs did other work.
 fn check_result(result: &Attestation, may_be_simulated: bool) -> Result<(), ReportError> {
     if result.protocol != PROTOCOL {
         return refuse(format!(

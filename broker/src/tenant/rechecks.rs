@@ -1,8 +1,9 @@
 //! A tenant has a node in use re-checked, as often as it likes within reason, by a token that is good for
 //! nothing else.
 //!
-//! The conversation is [`crate::flow::verify`]'s, what follows at the provider [`crate::flow::fulfil`]'s. Beside a
-//! tenant's own report ([`crate::tenant::node_reports`]) this one is checked, timed and signed here.
+//! The conversation is in [`crate::flow::verify`], the consequence at the provider in
+//! [`crate::flow::fulfil`]. Unlike a tenant's own report ([`crate::tenant::node_reports`]), this one is
+//! checked, timed and signed here.
 
 use market::identity::Reach;
 use market::ids::ReservationId;

@@ -15,7 +15,7 @@ use crate::platform::app::Broker;
 use crate::platform::leader::keep_turns;
 use crate::platform::stop::Stop;
 
-/// How often what is old is looked for.
+/// How often old rows are searched for.
 const INTERVAL: Duration = Duration::from_secs(2 * 60);
 /// How long the mark of a transaction stands: its outcome is asked for within seconds.
 const MARKS: TimeDelta = TimeDelta::hours(1);

@@ -109,7 +109,7 @@ pub enum BalanceError {
     Store(#[from] StoreError),
 }
 
-/// How a tenant stands.
+/// The state of a tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balance {
     /// As of when.
@@ -124,7 +124,7 @@ pub struct Balance {
     pub projects: Vec<(Project, Standing)>,
 }
 
-/// How a tenant or a project stands.
+/// The state of a tenant or a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Charged for use that began today.

@@ -58,9 +58,9 @@ const ENDPOINTS_AT_ONCE: usize = 64;
 const ENDPOINTS_OF_ONE_TENANT: usize = 8;
 /// How many due endpoints are read to fill these places.
 const LOOKED_AT: u64 = 1_024;
-/// How often due deliveries are looked for when nobody rings.
+/// How often due deliveries are searched for without a wake-up.
 const TICK: Duration = Duration::from_secs(1);
-/// A task that has not looked for so long has stopped working.
+/// A task that has not searched for so long has stopped working.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The body of a message.

@@ -1,5 +1,5 @@
-//! Self-measurement: what a route or a match costs beside the least that it could cost, in one
-//! process. Matches are in `matching`, what one tenant takes of another in `neighbours`.
+//! Self-measurement: the cost of a route or a match beside the least possible cost, in one process. Matches
+//! are in `matching`, the effect of one tenant on another in `neighbours`.
 //!
 //! Of a route, the service and its floor each have one worker, so a rate is that of one core. Both answer
 //! over loopback to the same load, alternately, so that any other load on the machine affects both alike. The

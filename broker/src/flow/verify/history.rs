@@ -81,7 +81,7 @@ pub(super) async fn of(
     })
 }
 
-/// The name under which a node is sold whose offer is in this region.
+/// The listing of an offer in this region.
 fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing {
     Listing {
         of_peers: adapters::registry::is_of_peers(&provider, region),

@@ -1,8 +1,8 @@
 //! The audit log's entry for a request.
 //!
-//! An effect takes its entry along in its own transaction (see [`super::super::idempotency`]).
-//! [`record_rest`] appends what had no transaction to ride in: refusals for want of a right, all
-//! that an administrator does in another tenant, and changes that write nothing.
+//! An effect writes its entry in its own transaction (see [`super::super::idempotency`]). [`record_rest`]
+//! appends the entries without such a transaction: refusals for lack of a right, all actions of an
+//! administrator in another tenant, and changes that write nothing.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub(super) fn operation(request: &HttpRequest) -> &str {
         .unwrap_or_default()
 }
 
-/// Appends what did not ride in a transaction.
+/// Appends an entry that was not written in an effect's transaction.
 pub(super) async fn record_rest<B>(response: &ServiceResponse<B>) {
     let request = response.request();
     let broker = request.app_data::<web::Data<Broker>>();

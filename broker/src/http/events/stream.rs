@@ -146,13 +146,13 @@ impl Follower {
         self.checked_at = now;
         // The caller is kept with the request and would be trusted for good.
         auth::forget_caller(&self.request);
-        // With the breadth of the handlers: a key of some projects streams what it may list.
+        // With the breadth of the handlers: a key of some projects streams the events that it may list.
         May::<ReadEvents, InProjects>::extract(&self.request)
             .await
             .is_ok()
     }
 
-    /// Reads what came since.
+    /// Reads the events since.
     async fn read(&mut self) -> Result<Vec<Event>, StoreError> {
         let events = self.broker.store().events().of(self.tenant);
         let last = events.last_sequence().await?;

@@ -53,7 +53,7 @@ pub(crate) struct ListOffers {
     /// At least so many GPUs in a node.
     #[param(minimum = 1, maximum = 1_024)]
     min_gpus: Option<u32>,
-    /// Show what is sold out as well.
+    /// Show sold-out offers as well.
     #[serde(default)]
     #[param(default = false)]
     include_unavailable: bool,
@@ -78,7 +78,7 @@ struct Position {
     id: OfferId,
 }
 
-/// Lists what is sold right now.
+/// Lists the offers on sale now.
 ///
 /// Every offer shows its age. One that is past its provider's freshness limit is shown as stale and is not
 /// matched.

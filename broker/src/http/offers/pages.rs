@@ -37,7 +37,7 @@ impl Default for OfferPages {
 }
 
 impl OfferPages {
-    /// The answer to a query, where it is still what it was.
+    /// The answer to a query, if it is still current.
     pub(super) fn find(
         &self,
         query: &str,

@@ -19,7 +19,7 @@ const PARENT: &str = "00f067aa0ba902b7";
 /// A text of the caller's request that no collector may see.
 const CANARY: &str = "gpb_canary7f3a";
 
-/// A collector that takes one batch, and what it was sent.
+/// A collector that takes one batch, and the bytes that it received.
 async fn collector() -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

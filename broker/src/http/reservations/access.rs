@@ -1,4 +1,4 @@
-//! `GET /v1/reservations/{id}/access`: how to reach what was handed off.
+//! `GET /v1/reservations/{id}/access`: how to reach the nodes that were handed off.
 
 use actix_web::{HttpResponse, get, web};
 use market::access::{Access, HostKey, NodeAccess};

@@ -35,7 +35,7 @@ pub(super) async fn may_change(
     who.may_change(found.created_by)
 }
 
-/// New labels; what is left out stays.
+/// New labels; fields that are left out stay.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Relabel {
@@ -133,7 +133,7 @@ pub(crate) async fn cancel_reservation(
     .await
 }
 
-/// Ends what the tenant has. Use is charged up to this moment and no further.
+/// Ends the tenant's use. Use is charged up to this moment and no further.
 #[utoipa::path(
     tag = "reservations",
     params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),

@@ -22,7 +22,7 @@ use crate::http::query::Query;
 use crate::platform::app::Broker;
 use crate::tenant::node_reports::{self as stage, ReportError, Reported};
 
-/// The largest report: several times what the agent prints of a node with 64 GPUs. Units: bytes.
+/// The largest report: several times the agent's output for a node with 64 GPUs. Units: bytes.
 const REPORT_BYTES: usize = 128 * 1024;
 /// The longest reason. Units: characters.
 const REASON_CHARS: usize = 500;
@@ -40,7 +40,7 @@ pub(crate) struct ReportNode {
     result: Option<Attestation>,
 }
 
-/// A report on a node, and what follows from it.
+/// A report on a node, and its consequence.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct NodeReportView {
     /// Its id.

@@ -1,4 +1,4 @@
-//! `GET /v1/reservations/{id}`: with its leases, and what became of all of it when.
+//! `GET /v1/reservations/{id}`: with its leases, and the history of all of it.
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
@@ -193,7 +193,7 @@ fn history(row: &Reservation, leases: &[Lease]) -> Vec<HistoryEntry> {
             })
         })
         .collect();
-    // Stable: what happened at the same moment stays in the order of life.
+    // Stable: events of the same moment stay in the order of life.
     entries.sort_by_key(|entry| entry.at);
     entries
 }

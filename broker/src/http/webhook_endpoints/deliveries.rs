@@ -103,7 +103,7 @@ fn render(row: &Delivery) -> store::idempotency::Answer {
     answer(StatusCode::ACCEPTED, &DeliveryView::from(row))
 }
 
-/// Lists what is and was on its way to an endpoint, the newest first, with how each attempt went.
+/// Lists the messages sent and pending to an endpoint, the newest first, with the result of each attempt.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), WhichPage),

@@ -172,8 +172,8 @@ impl Scene {
         )?)
     }
 
-    /// Compares the answers to all requests with those of looking at each offer by itself; gives
-    /// what was expected of narrow requests, wide ones and gangs.
+    /// Compares the answers to all requests with those of looking at each offer by itself; returns the
+    /// expected results of narrow requests, wide ones and gangs.
     fn check(&self, requests: &Requests) -> anyhow::Result<Vec<Expected>> {
         let Requests { narrow, wide, gang } = requests;
         let all = || narrow.iter().chain(wide).chain(gang);
@@ -245,7 +245,7 @@ fn times<Q, A>(questions: &[Q], mut ask: impl FnMut(&Q) -> A) -> Times {
     Times(nanos)
 }
 
-/// Compares what a scan finds with what was expected: how many, and at which prices.
+/// Compares the result of a scan with the expected one: how many, and at which prices.
 fn check_floors(columns: &Columns, scans: &[Scan], expected: &[Expected]) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for (scan, expected) in scans.iter().zip(expected) {
@@ -357,7 +357,7 @@ fn question(request: &Request) -> IndexedQuestion {
 /// when something else is freed.
 fn settled_mib() -> anyhow::Result<f64> {
     const BLOCK_BYTES: usize = 64 << 20;
-    /// Longer than the second for which mimalloc keeps what was freed (its `purge_delay`).
+    /// Longer than the second for which mimalloc keeps freed memory (its `purge_delay`).
     const KEPT_FOR: Duration = Duration::from_millis(1_200);
     std::thread::sleep(KEPT_FOR);
     drop(black_box(vec![0_u8; BLOCK_BYTES]));

@@ -27,7 +27,7 @@ pub(super) struct Columns {
     open: Vec<u8>,
 }
 
-/// How the columns write what they hold.
+/// The format of the columns.
 #[derive(Default)]
 pub(super) struct Codes {
     gpus: HashMap<Gpu, u16>,
