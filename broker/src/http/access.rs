@@ -292,7 +292,7 @@ mod tests {
             (&lambda, &runpod, false),
             (&lambda, &unbound, false),
             (&unbound, &lambda, false),
-            // A member reads the data of a provider's role, and of every provider.
+            // A member reads everything that the role `provider` reads, and of every provider.
             (&grant(Role::Member), &lambda, false),
             (&grant(Role::Viewer), &lambda, false),
         ] {

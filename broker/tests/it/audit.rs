@@ -132,7 +132,7 @@ async fn refusals_and_an_administrator_elsewhere_stand_in_the_log() {
         .get("/v1/audit")
         .await
         .refused(403, "access_denied");
-    // Once an hour is enough, and what is no id is not noted.
+    // Once an hour is enough, and a target that is not an id is not recorded.
     for path in ["/v1/audit", "/v1/audit"] {
         let again = service.with(&viewer).get(path).await;
         again.refused(403, "access_denied");

@@ -103,8 +103,8 @@ async fn buy(service: &Service, key: &Key) {
     panic!("it is not handed off");
 }
 
-/// Backs up by `back_up` while one caller places holds and calls them off, what runs is charged for, and
-/// others, of this tenant and of another, have prices quoted and make projects.
+/// Backs up by `back_up` under load: one caller places holds and cancels them, running machines are charged,
+/// and other callers, of this tenant and of another, get quotes and make projects.
 async fn back_up_under_load(service: &Service, key: &Key, back_up: impl FnOnce() + Send + 'static) {
     let other = service.key("other", Role::Member).await;
     let is_over = AtomicBool::new(false);
@@ -208,8 +208,8 @@ fn running(service: &Service) -> Vec<String> {
     machines.into_iter().map(|machine| machine.id).collect()
 }
 
-/// Buys, backs up under load, buys again, restores, and checks what the restored database makes of
-/// it. `restore` gives the environment in which the binary works on it.
+/// Buys, backs up under load, buys again, restores, and checks the broker on the restored database. `restore`
+/// gives the environment in which the binary works on it.
 async fn restored_after(
     service: &Service,
     key: &Key,

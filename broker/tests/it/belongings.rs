@@ -32,8 +32,8 @@ pub(crate) struct Belongings {
 }
 
 impl Belongings {
-    /// Has a member make one of each, and an administrator of its tenant what only they can. The
-    /// service's nodes must run.
+    /// Makes a member create one of each, and an administrator of its tenant the things that only they can.
+    /// The service's nodes must run.
     pub(crate) async fn make(service: &Service, key: &Key, admin: &Key, mark: &str) -> Self {
         let caller = service.with(key);
         let id = |made: Value| made["id"].as_str().expect("an id").to_owned();

@@ -134,7 +134,7 @@ async fn play(scene: &mut Scene, kills: usize, buyers: usize, seed: u64) {
     eprintln!("struck in the middle of {struck:?}");
     let varied = kills < ENOUGH_KILLS || struck.len() >= MOMENTS;
     assert!(varied, "only in the middle of {struck:?}");
-    // From here one replica is alone, with what it was in the middle of and what the other was.
+    // From here one replica is alone, with its own unfinished work and that of the other.
     let survivor = random.random_range(0..scene.replicas.len());
     eventually("the replica that is to go on", async || {
         scene.replicas[survivor].serves()

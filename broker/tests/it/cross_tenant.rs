@@ -202,7 +202,7 @@ impl Scene {
                     ..call("GET", path, None)
                 }
             }
-            // Beside what would do otherwise.
+            // The thing that would work otherwise.
             3 => {
                 let (path, body) = self.half_own(endpoint, neighbour, random);
                 call("POST", path, body)
@@ -228,7 +228,7 @@ impl Scene {
         }
     }
 
-    /// A path and a body that name something of the victim's beside what is the caller's own.
+    /// A path and a body that name one of the victim's things beside the caller's own.
     fn half_own(
         &self,
         endpoint: Option<String>,

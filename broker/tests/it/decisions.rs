@@ -63,7 +63,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
         let path = format!("/v1/{path}");
         service.with(&admin).post(&path, ask).await.expect(201);
     }
-    // Somebody else holds what the plans would take.
+    // Another tenant holds the nodes that the plans would take.
     let other = service.key("other", Role::Member).await;
     hold(&service, &other).await;
 
@@ -130,7 +130,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
     let nowhere = service.with(&key).get(&nowhere).await;
     assert!(nowhere.refused(404, "not_found").contains("not on sale"));
 
-    // Everything that decided changes: prices, stock, holds, what is paid for, what was agreed.
+    // All inputs change: prices, stock, holds, paid capacity, agreed prices.
     let offers = service.anyone().get("/v1/offers?limit=200").await;
     for offer in offers.expect(200)["items"].as_array().expect("items") {
         if offer["orderable"] == true {

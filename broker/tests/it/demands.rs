@@ -62,7 +62,7 @@ impl Schemas {
         found
     }
 
-    /// A field without its `null`, and what it is of.
+    /// A field without its `null`, and its type.
     fn core<'a>(&'a self, field: &'a Value) -> (&'a Value, Option<&'a str>) {
         let options = field["oneOf"].as_array();
         let field = options

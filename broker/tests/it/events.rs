@@ -261,7 +261,7 @@ async fn a_stream_on_which_nothing_happens_says_that_it_still_stands() {
     let mut stream = Stream::open(&service, &key.secret, "/v1/events", None).await;
     let hello = stream.next_block().await.expect("a beginning");
     assert_eq!(hello, ": events\nretry: 2000");
-    // By real time, as the connection is; what lies between takes connections down by real time too.
+    // By real time, as the connection is; proxies on the way cut connections by real time too.
     let silence = stream.next_block().await.expect("a comment");
     assert_eq!(silence, ": still here");
     happen(&service, key.tenant, 0..1).await;

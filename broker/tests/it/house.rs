@@ -1,4 +1,4 @@
-//! The arrows between the crates, and what must not be in the broker's tree.
+//! The arrows between the crates, and the dependencies that must not be in the broker's tree.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn the_arrows_between_the_crates_are_those_of_the_map() {
             .unwrap_or_else(|| panic!("{name} is not on the map"));
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let uses = dependency["name"].as_str().expect("a name");
-            // A crate's own tests may look at any crate; what ships may not.
+            // A crate's own tests may use any crate; shipped code may not.
             let ships = dependency["kind"].is_null();
             if ships && ours.iter().any(|our| our == uses) {
                 assert!(may.contains(&uses), "{name} must not use {uses}");

@@ -113,8 +113,8 @@ async fn ordered(service: &Service, key: &Key, quote: &str) -> String {
     id
 }
 
-/// Has what was confirmed ordered, where the only provider takes no orders any more: nothing is
-/// made there, and the reservation ends for want of another.
+/// Orders the confirmed leases where the only provider takes no orders any more: nothing is made there, and
+/// the reservation ends for lack of another.
 async fn is_ordered_nowhere(service: &Service, key: &Key, id: &str, why: &str) {
     turn(service).await;
     let made = service.world.simulator().running_machines();
@@ -347,7 +347,7 @@ async fn a_hold_is_not_ordered_at_a_provider_that_was_disabled_meanwhile() {
     let member = service.key("acme", Role::Member).await;
     let quotes = quotes(&service, &member, provider, 1).await;
     let id = confirmed(&service, &member, &quotes[0]).await;
-    // No replica has looked since: what it remembers would let the order out.
+    // No replica has looked since: its memory would let the order out.
     let disable = json!({ "enabled": false });
     let disabled = service.with(&admin).patch("/v1/providers/lambda", &disable);
     disabled.await.expect(200);

@@ -98,7 +98,7 @@ fn a_name_that_is_one_card_needs_no_memory() {
     let gpus: Vec<String> = found.offers.iter().map(|one| one.gpu.to_string()).collect();
     assert_eq!(gpus, names.map(|(_, gpu)| gpu), "{:?}", found.skipped);
 
-    // The names that `broker gpus` lists are what a list may write.
+    // A list may write the names that `broker gpus` lists.
     let canonical: Vec<&str> = Gpu::all().map(Gpu::name).collect();
     let rows = canonical.iter();
     let rows: Vec<String> = rows
@@ -279,7 +279,7 @@ fn surplus_cells_and_rounded_prices_cost_no_offer() {
     let row = "Standard_NC16as_T4_v3,T4,1,16,110,T4,1.204,0.2,eastus,V1,V2";
     let found = read(&[list("azure/vms.csv", header, &[row])]);
     assert_eq!(found.offers.len(), 2, "{:?}", found.skipped);
-    // Where the last column is read, what is too much may have shifted it.
+    // Where the last column is read, surplus cells may have shifted it.
     let row = format!("{row},x");
     let found = read(&[list("azure/vms.csv", SKYPILOT, &[&row])]);
     assert_eq!(reasons(&found.skipped)[0].1, SkipReason::Unreadable);

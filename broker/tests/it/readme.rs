@@ -99,7 +99,7 @@ impl Parted {
     }
 }
 
-/// Every simple command of a script, also those within `$(…)`, without what is only set by them.
+/// Every simple command of a script, also those within `$(…)`, without those that only set variables.
 fn commands(script: &str) -> Vec<Vec<String>> {
     let script = script.replace("\\\n", " ");
     let (mut parted, mut quote, mut depth, mut before) = (Parted::default(), None, 0, '\n');

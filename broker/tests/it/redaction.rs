@@ -35,7 +35,7 @@ impl Canaries {
         self.0.insert(name, secret);
     }
 
-    /// Adds what its own tenant may see, and the log not.
+    /// Adds the texts that its own tenant may see, and the log may not.
     fn add_address(&mut self, what: &str, secret: impl AsRef<[u8]>) {
         self.add(&format!("{ADDRESS}{what}"), secret);
     }
@@ -85,7 +85,7 @@ fn forms(secret: &[u8]) -> Vec<String> {
             STANDARD_NO_PAD.encode(&shifted),
             URL_SAFE_NO_PAD.encode(&shifted),
         ] {
-            // The last letter may depend on what follows.
+            // The last letter may depend on the text that follows.
             forms.push(encoded[first_whole..encoded.len() - 1].to_owned());
         }
     }

@@ -240,7 +240,7 @@ async fn one_replica_polls_and_sweeps_and_the_other_takes_over_when_it_stops() {
     .await;
     let second = (supply(&replicas.two), sweeping(&replicas.two));
     replicas.abreast().await;
-    // A replica that starts reads what nobody else reads: nothing.
+    // A replica that starts reads the providers that nobody else reads: none.
     assert!(ingest::read_own(&replicas.two).await.is_empty());
     assert_eq!(
         (replicas.reads(), replicas.lists()),
@@ -298,7 +298,7 @@ async fn what_a_tenant_holds_at_one_replica_is_in_its_next_plan_at_the_other() {
     assert_eq!(plan(two).await, before, "it has not looked yet");
     ingest::catch_up(two).await.expect("an answer");
     assert_eq!(plan(two).await, after);
-    // Each has placed one now, and neither answers with what was found before the second.
+    // Each has placed one now, and neither answers with the plan from before the second.
     hold(two).await;
     let last = plan(two).await;
     assert!(last != before && last != after);

@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The text of each test: what stands right above it, and its body.
+/// The text of each test: the lines right above it, and its body.
 type Tests = HashMap<String, String>;
 
 /// Whether a line makes the function below it a test: `#[test]`, `#[tokio::test(…)]` and the like.

@@ -28,9 +28,9 @@ const CALLERS: [Role; 6] = [
 
 /// The answer for each caller: `+` admitted, `x` 403, `.` 404, `t` 401 (another kind of credential).
 ///
-/// First about what their own tenant has, then about what another has: by its id in the path or
-/// the body, or by `?tenant=` where a route takes no id. Last what a member gets whose key works in
-/// one project only: about what it made there, and about what its tenant has in another.
+/// First about their own tenant's things, then about another's: by its id in the path or the body, or by
+/// `?tenant=` where a route takes no id. Last the answers for a member whose key works in one project only:
+/// about the things it made there, and about those of its tenant in another.
 const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /docs", "++++++", "++++++", "++"),
     ("GET /healthz", "++++++", "++++++", "++"),
@@ -226,8 +226,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /v1/audit", "+xxxxx", "+.....", "xx"),
 ];
 
-/// Routes that write but have no effect in the walk: what they are about is not there, is there
-/// already, or is past it.
+/// Routes that write but have no effect in the walk: their target is missing, exists already, or is past it.
 const WITHOUT_EFFECT: &[&str] = &[
     "POST /v1/providers",
     "PATCH /v1/providers/{id}",

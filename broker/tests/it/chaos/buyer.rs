@@ -40,7 +40,7 @@ pub(super) enum Wish {
 }
 
 impl Wish {
-    /// Whether a reservation in this state is what was wished.
+    /// Whether a reservation in this state is as wished.
     pub(super) fn is_met_by(self, state: ReservationState) -> bool {
         use CloseReason::{Cancelled, Expired, Released};
         match (self, state) {
@@ -162,7 +162,7 @@ impl Answer {
     }
 }
 
-/// Buys one thing after the other until stopped, and settles what it began; returns everything that was
+/// Buys one thing after the other until stopped, and settles everything it began; returns everything that was
 /// acknowledged.
 pub(super) async fn buy(
     api: Api,

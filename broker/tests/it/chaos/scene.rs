@@ -1,5 +1,5 @@
-//! Everything that plays along when processes are killed: the market, the database, the replicas, and those
-//! who look what became of it all.
+//! The surroundings of killed processes: the market, the database, the replicas, and the checks of the
+//! result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

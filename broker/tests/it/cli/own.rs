@@ -1,4 +1,4 @@
-//! `broker match --own`: what is paid for already and what was agreed, without a server.
+//! `broker match --own`: paid capacity and agreed prices, without a server.
 
 use serde_json::{Value, json};
 

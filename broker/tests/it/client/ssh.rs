@@ -31,7 +31,7 @@ async fn make_key_pair(file: &Path) -> bool {
     false
 }
 
-/// Whether the command that comes next logs in, and what was printed beside it.
+/// Whether the next command logs in, and the output beside it.
 async fn logs_in(shell: &Shell, access: &str) -> (bool, String) {
     let ended = shell.run(access).await;
     assert_eq!(ended.status, Some(0), "{ended:?}");

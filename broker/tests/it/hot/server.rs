@@ -77,7 +77,7 @@ impl RedisServer {
         self.order("start");
     }
 
-    /// Kills it: what it held is gone.
+    /// Kills it: its data is gone.
     pub(crate) fn kill(&mut self) {
         self.order("kill");
     }

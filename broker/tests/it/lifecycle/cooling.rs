@@ -146,7 +146,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
     .await;
 }
 
-/// Five minutes, for which what was counted is good, and a second.
+/// Five minutes, for which the counts are good, and a second.
 const COUNTED_ANEW_SECONDS: i64 = 301;
 const DAY_SECONDS: i64 = 86_400;
 

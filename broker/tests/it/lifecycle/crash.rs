@@ -21,7 +21,7 @@ use store::fixture::{TestDatabase, for_each_database, for_usual_database, interr
 use super::scene::{Scene, fleet, training};
 use super::tap::{Fate, Op};
 
-/// Longer than a claim lasts, so that what a dead worker had is free again.
+/// Longer than a claim lasts, so that a dead worker's claims are free again.
 const CLAIM_RUNS_OUT_SECONDS: i64 = fulfil::CLAIM_SECONDS as i64 + 1;
 /// Between two scenarios: longer than the cool-down of an offer.
 const COOL_DOWN_SECONDS: i64 = 2_000;
@@ -74,7 +74,7 @@ impl Killer for AtCall {
     }
 }
 
-/// Kills the worker that is about to save what came of its round, where the gate is closed.
+/// Kills the worker that is about to save the result of its round, where the gate is closed.
 struct AtSave;
 
 impl Killer for AtSave {
@@ -357,7 +357,7 @@ async fn survives_a_kill_at_any_await(life: Life) {
             if live(&mut scene, &life, &killer).await {
                 kills += 1;
             } else {
-                // How often a life awaits varies with what else the machine does.
+                // The number of awaits of a life varies with the load of the machine.
                 awaits = awaits.min(killer.seen.into_inner());
             }
         }

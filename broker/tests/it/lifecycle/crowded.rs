@@ -74,7 +74,8 @@ impl Crowded {
         Taken { line, since }
     }
 
-    /// Sends a message that is refused because the siblings take all places; gives what takes them.
+    /// Sends a message that is refused because the siblings take all places; returns the connections that
+    /// take them.
     ///
     /// A place that lapsed before all were taken, or that the question itself took from a sibling, is taken again:
     /// however slow the machine is, this is so only once all are.

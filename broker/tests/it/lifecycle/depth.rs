@@ -87,7 +87,7 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
     .await;
 }
 
-/// A seller without a record would else get by without what is demanded of such, once another's machine failed.
+/// Otherwise a seller without a record would escape its deeper verification once another's machine failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded() {
     for_usual_database(async |store| {

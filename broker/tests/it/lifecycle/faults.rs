@@ -14,8 +14,8 @@ use super::scene::{Scene, anything_at, training};
 /// Longer than the cool-down of an offer.
 const COOL_DOWN_SECONDS: i64 = 2_000;
 
-/// Uses what is active for an hour, releases it, and checks that the tenant was charged for that
-/// hour and nothing else.
+/// Uses the active machines for an hour, releases them, and checks that the tenant was charged for that hour
+/// and nothing else.
 async fn use_for_an_hour(scene: &Scene, id: ReservationId) {
     scene.turn(3_600).await;
     let lease = scene.leases(id).await.pop().expect("a lease");
@@ -389,7 +389,7 @@ async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced()
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
         assert_replaced(&scene, id, LeaseEvent::TimedOut).await;
-        // Nothing was shown of it: what it took is ours.
+        // Nothing was shown of it: we pay its cost.
         let provider = scene.link(Provider::Voltagepark).adapter.profile();
         let [claims, ours] = [Account::Disputed, Account::CogsCompensation]
             .map(|account| account(provider.provider_id()));

@@ -29,7 +29,7 @@ async fn lease(scene: &Scene, id: ReservationId) -> Lease {
     scene.leases(id).await.remove(0)
 }
 
-/// A minute passes, the prober looks, and the workers do what is due.
+/// A minute passes, the prober looks, and the workers do the due work.
 async fn minute(scene: &Scene) {
     scene.pass_seconds(60);
     probe_all(scene.broker())

@@ -83,8 +83,8 @@ async fn what_is_paid_for_costs_nothing_until_it_ends_and_the_books_balance() {
         scene.assert_ended().await;
         let books = store.ledger().books().await.expect("the books");
         assert_eq!(broker::tenant::books::differences(&books), Ok(Vec::new()));
-        // The simulated provider knows of no contract and bills all of its time. Of that, what is
-        // paid for is owed by nobody.
+        // The simulated provider knows of no contract and bills all of its time. Nobody owes the committed
+        // part of that.
         let node = lines[0].offer.price_per_node_hour.to_decimal();
         let owed = scene.payable(Provider::Lambda).await;
         let hours = scene.leases(id).await.into_iter().map(|lease| {

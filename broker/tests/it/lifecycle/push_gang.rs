@@ -319,7 +319,7 @@ async fn a_slow_pair_of_nodes_that_were_pushed_to_falls_with_both_orders_named()
     .await;
 }
 
-/// Ends what runs on a node, as one that loses its power.
+/// Ends all processes on a node, like a loss of power.
 fn kill_all_on(home: &Path) {
     let found = of_ours_on(home);
     let processes = found.iter().filter_map(|one| one.strip_prefix("process "));
@@ -330,7 +330,7 @@ fn kill_all_on(home: &Path) {
     }
 }
 
-/// Does what is due, without waiting for the nodes, until their measuring together has begun.
+/// Does the due work, without waiting for the nodes, until their joint measurement has begun.
 async fn until_measured(scene: &Scene, leases: &[Lease]) {
     for _ in 0..3_000 {
         let broker = scene.broker();

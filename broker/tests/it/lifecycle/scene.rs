@@ -68,7 +68,7 @@ pub(crate) fn container() -> Value {
     })
 }
 
-/// Something small that the provider can take: what it is does not matter to the test.
+/// A small demand that the provider can satisfy; its content does not matter to the test.
 pub(crate) fn anything_at(provider: Provider) -> Value {
     match provider {
         Provider::Lambda => fleet(1),
@@ -209,7 +209,7 @@ impl Scene {
             .advance(TimeDelta::milliseconds(milliseconds));
     }
 
-    /// Does what is due, lets the nodes run to their end, and does what is due then.
+    /// Does the due work, lets the nodes run to their end, and does the work that is due then.
     pub(crate) async fn work(&self) {
         fulfil::work_until_idle(&self.broker)
             .await
@@ -220,7 +220,7 @@ impl Scene {
             .expect("the database answers");
     }
 
-    /// Moves the clock, reads the providers, and does what is due.
+    /// Moves the clock, reads the providers, and does the due work.
     pub(crate) async fn turn(&self, seconds: i64) {
         self.pass_seconds(seconds);
         self.read_providers().await;
@@ -402,8 +402,7 @@ impl Scene {
         assert!(ours.is_empty(), "still running: {ours:?}");
     }
 
-    /// As [`Self::assert_ended`]; and what we owe each provider is what it bills by its own
-    /// arithmetic.
+    /// As [`Self::assert_ended`]; and our debt to each provider is its bill by its own arithmetic.
     pub(crate) async fn assert_settled(&self) {
         self.assert_ended().await;
         for provider in Provider::ALL {

@@ -124,7 +124,7 @@ async fn a_machine_that_vanished_is_noticed_by_the_sweep_at_once() {
         scene.turn(600).await;
         let lost = scene.leases(id).await.remove(0);
         scene.take_away(&lost).await;
-        // Nobody is due for a look yet, and lambda lists what it ended for a while.
+        // Nobody is due for a look yet, and lambda lists ended machines for a while.
         scene.pass_seconds(60);
         scene.work().await;
         assert_eq!(scene.state(id).await, S::Active);

@@ -54,7 +54,7 @@ pub(crate) enum Fate {
     Swallow,
     /// A reading alone: it never leaves us, and the provider shows no machine.
     Hide,
-    /// It never leaves us, and what comes back cannot be read.
+    /// It never leaves us, and the answer cannot be read.
     Garble,
 }
 

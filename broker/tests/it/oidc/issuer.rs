@@ -95,7 +95,7 @@ impl Signer {
         jsonwebtoken::encode(&header, claims, &self.key).expect("signed")
     }
 
-    /// Signs by HMAC, with what everybody knows of the key as the password.
+    /// Signs by HMAC, with the public part of the key as the password.
     pub(super) fn sign_with_public_half(&self, claims: &Value) -> String {
         let header = Header {
             kid: self.kid.clone(),

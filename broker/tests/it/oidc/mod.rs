@@ -47,7 +47,7 @@ async fn a_login_with_a_mapped_role_and_tenant_gets_in_by_each_algorithm() {
         let token = signer.sign(&claims(&service, &issuer));
         ask(&service, &token).await.expect(200);
     }
-    // The same subject may change what it made, with another token as well; another subject may not.
+    // The same subject may change the things it made, with another token as well; another subject may not.
     let member = service.key("acme", Role::Member).await;
     hold(&service, &member).await;
     let token = signers[1].sign(&claims(&service, &issuer));

@@ -1,4 +1,4 @@
-//! The real command: its errors about a configuration, and what it prints while it serves.
+//! The real command: its errors about a configuration, and its output while it serves.
 
 use std::fs::{File, read_to_string};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::echo::Echo;
 use crate::eventually::{PATIENCE, output_of};
 use crate::service::install_tls;
 
-/// The command in a directory, with nothing in its environment but what is named here.
+/// The command in a directory, with only these variables in its environment.
 fn command(dir: &Path, form: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_broker"));
     command

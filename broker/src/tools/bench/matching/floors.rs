@@ -27,7 +27,7 @@ pub(super) struct Columns {
     open: Vec<u8>,
 }
 
-/// The format of the columns.
+/// The codes for the values of the columns.
 #[derive(Default)]
 pub(super) struct Codes {
     gpus: HashMap<Gpu, u16>,

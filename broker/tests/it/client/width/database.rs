@@ -42,7 +42,7 @@ const PROVIDERS: [&str; 10] = [
     "providers forget runpod --data-dir d",
 ];
 
-/// On the database of a service that runs, with what it signed and decided.
+/// On the database of a running service, with its signatures and decisions.
 const RUNNING: [&str; 7] = [
     "providers list --data-dir {data}",
     "keys list --data-dir {data}",

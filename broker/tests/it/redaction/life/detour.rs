@@ -131,7 +131,7 @@ async fn repeat(request: HttpRequest, body: web::Bytes, state: web::Data<State>)
     }
 }
 
-/// Where the adapters' calls go, and what they carried.
+/// The destinations of the adapters' calls, and their content.
 #[derive(Default)]
 pub(super) struct Road {
     astray: AtomicBool,

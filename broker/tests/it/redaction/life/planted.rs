@@ -107,6 +107,6 @@ pub(super) async fn reseal(life: &mut Life) {
         Ok::<_, CannotOpen>(new.seal(purpose, &secret))
     };
     let sealed = broker.store().sealed().reseal(&anew, entry).await;
-    // Two keys of each of two purposes, two secrets of three webhooks, and what opens a provider.
+    // Two keys of each of two purposes, two secrets of three webhooks, and a provider's credential.
     assert!(sealed.expect("all of it opens") >= 11);
 }

@@ -51,7 +51,7 @@ impl Life {
         );
     }
 
-    /// Searches what was answered and sent, and every column of the database.
+    /// Searches all answers and messages, and every column of the database.
     pub(super) async fn search(&self, receivers: &[Receiver]) {
         let secrets = self.secrets.without_addresses();
         for (call, said) in &self.heard.0 {
