@@ -1,7 +1,7 @@
 //! The HTTP interface: a handler parses, checks who may, calls one stage and renders.
 //!
-//! To find a route, read `routes`. Who may do what is the table of [`access`]; every refusal is a
-//! line of the table in [`error`]. What the calls lead to is in the stages: [`crate::flow::plan`] and on.
+//! To find a route, read `routes`. The table of [`access`] holds the rights; every refusal is a line of the
+//! table in [`error`]. The handlers call the stages: [`crate::flow::plan`] and on.
 
 pub mod access;
 mod agents;
@@ -76,17 +76,17 @@ use readiness::LastLook;
 use unrouted::KnownPaths;
 use verifications::LargeSteps;
 
-/// How long a connection is kept open that nobody calls on: longer than usual proxies keep theirs (60
-/// seconds), for whoever closes first may close on a call that is just being sent.
+/// How long an idle connection is kept open. It is longer than usual proxies keep theirs (60 seconds),
+/// because the side that closes first may close while a call is being sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
-/// How long requests under way may take once the server is told to stop. Units: seconds.
+/// How long requests under way may take once the server is stopping. Units: seconds.
 const SHUTDOWN_SECONDS: u64 = 10;
 
-/// How long a client may leave what it is sent unread before its connection is cut: else as many as there
-/// may be would stand for as long as their clients like.
+/// How long a client may leave sent data unread before its connection is cut. Otherwise slow clients could
+/// occupy all connections for as long as they like.
 const UNREAD: Duration = Duration::from_secs(120);
 
-/// Cuts connections of a listener on which what was sent stays unread for so long. Only Linux knows of that.
+/// Cuts connections of a listener on which sent data stays unread for so long. Only Linux reports that.
 fn cut_unread(listener: &TcpListener, after: Duration) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -96,8 +96,8 @@ fn cut_unread(listener: &TcpListener, after: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Starts the service on a listener. The server runs once it is awaited or spawned, and ends when
-/// its handle says so; signals are the caller's.
+/// Starts the service on a listener. The server runs once it is awaited or spawned, and ends when its handle
+/// stops it; signals are the caller's.
 ///
 /// Errors: the listener's.
 pub fn serve(broker: Broker, listener: TcpListener) -> std::io::Result<Server> {

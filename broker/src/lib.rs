@@ -24,7 +24,7 @@ pub mod tenant;
 mod terminal;
 pub mod tools;
 
-/// An error with all its causes in one line, for the log; each is said once.
+/// An error with all its causes in one line, for the log; each cause appears once.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -1,5 +1,5 @@
-//! What every part stands on: the running broker, its clock, configuration, keys and database of
-//! settings, what replicas share, and what keeps tasks going. It names no stage.
+//! The base of every part: the running broker, its clock, configuration, keys and database of settings, the
+//! state that replicas share, and the supervision of tasks. It names no stage.
 
 pub mod address_guard;
 pub mod app;

@@ -1,5 +1,5 @@
-//! What tenants have beside the flow: spending limits and budgets, reports on nodes, webhooks, streams of
-//! events, the books, and how long things are kept.
+//! Features of tenants beside the flow: spending limits and budgets, reports on nodes, webhooks, streams of
+//! events, the ledger check, and retention.
 
 pub mod books;
 pub mod event_streams;

@@ -1,9 +1,9 @@
-//! Whether a machine that its provider does not show is gone. That is decided here and nowhere else.
+//! Decides whether a machine that its provider does not show is gone. Nothing else decides it.
 //!
-//! No single answer proves it: fronts break, lists are cut, reads lag behind, and a credential may be
-//! of another account. `lists` asks for the lists, one for all who look within a round; `proof` weighs
-//! what they say. A machine whose node shows its host key is not gone, whatever lists say. Until it is
-//! decided nothing is replaced, and a person is told.
+//! No single answer proves that a machine is gone: a provider's front end breaks, lists are truncated, reads
+//! lag, and a credential may belong to another account. `lists` fetches the lists, once a round for every
+//! caller; `proof` weighs them. A machine whose node shows its host key is not gone, even if the lists lack
+//! it. Until the question is decided the broker replaces nothing and alerts a person.
 
 mod lists;
 mod proof;
@@ -24,7 +24,7 @@ use crate::flow::reach;
 use crate::platform::app::Broker;
 use crate::platform::provider_set::ProviderLink;
 
-/// What is known of a lease whose record its provider did not show.
+/// The evidence about a lease whose record its provider did not show.
 pub(crate) enum Absence {
     /// The list shows it.
     Listed(ProviderLease),
@@ -32,11 +32,11 @@ pub(crate) enum Absence {
     Proved(String),
     /// It is not shown, and it is not proved that it is gone.
     Open {
-        /// What is to be kept of what the lists said.
+        /// The part of the lists' answer to keep.
         missing: Option<Missing>,
-        /// What is known, in words.
+        /// The evidence, in words.
         words: String,
-        /// Whether the list did not come because the provider gave no answer.
+        /// Whether the list is missing because the provider gave no answer.
         silent: bool,
     },
 }
@@ -85,11 +85,11 @@ pub(crate) async fn judge(
     let evidence = proof::Evidence {
         asked_at: list.asked_at,
         seen_at: match ended {
-            // What lists lacked before its end was accepted does not count.
+            // Lists from before the provider accepted its end do not count.
             true => lease.release_accepted_at.or(Some(list.asked_at)),
             false => reach::last_seen(broker, lease).await?,
         },
-        // A lease that no list has shown yet is looked for in whichever there is.
+        // A lease that no list has shown yet may be looked up in any list.
         same_credential: lease
             .seen_credential
             .as_ref()
@@ -113,7 +113,7 @@ pub(crate) async fn judge(
         return Ok(open(found.missing, found.words));
     }
     if !ended && reach::answers(broker, lease).await? {
-        let words = "no list shows it, and its node answers all the same";
+        let words = "no list shows it, but its node answers";
         return Ok(open(found.missing, words.to_owned()));
     }
     Ok(Absence::Proved(found.words))
@@ -127,7 +127,7 @@ pub(crate) fn listing_lag(link: &ProviderLink) -> TimeDelta {
     TimeDelta::from_std(link.adapter.profile().listing_lag).unwrap_or(TimeDelta::MAX)
 }
 
-/// Providers that do not show what they should: nothing is ordered there.
+/// Providers that do not show all expected machines: nothing is ordered there.
 ///
 /// Errors: the database's.
 pub(crate) async fn troubled(broker: &Broker) -> Result<BTreeSet<ProviderId>, StoreError> {
@@ -151,7 +151,7 @@ pub(crate) async fn troubled(broker: &Broker) -> Result<BTreeSet<ProviderId>, St
     Ok(troubled)
 }
 
-/// The other leases at a provider that a list should show, and what it shows of them.
+/// The other leases at a provider that a list should show, and those that it does show.
 struct Others {
     /// How many they are.
     count: usize,
@@ -177,14 +177,14 @@ impl Others {
         }
     }
 
-    /// Whether the list lacks half of what it should show, or more, this lease with it.
+    /// Whether the list lacks half of the expected machines, or more, this lease with them.
     fn are_halved(&self, this: &Lease) -> bool {
         let counts = usize::from(this.state.is_accepted());
         let (expected, lacked) = (self.count + counts, self.missing_since.len() + counts);
         expected > 0 && lacked * 2 >= expected
     }
 
-    /// Whether so much is missing with this lease that it is the provider's trouble.
+    /// Whether so much is missing with this lease that the cause is at the provider.
     fn are_missing_with(&self, this: &Lease, now: DateTime<Utc>) -> bool {
         if !this.state.is_accepted() {
             return false;
@@ -195,8 +195,8 @@ impl Others {
     }
 }
 
-/// Whether the machine of a lease that is gone waits for a person: it was in its tenant's hands, was
-/// given up because nothing showed it, and nobody told its provider to end it.
+/// Whether the machine of a closed lease waits for a person's decision: it was in its tenant's hands, the
+/// broker gave it up because nothing showed it, and nobody asked its provider to end it.
 pub(crate) fn has_returned(lease: &Lease, machine: &ProviderLease) -> bool {
     lease.state == LeaseState::Gone
         && lease.fall_reason == Some(LeaseEvent::Vanished)

@@ -1,5 +1,5 @@
-//! Offers that failed several times of late: they are not given to whom they failed until they have rested,
-//! nor to anybody where they failed several tenants.
+//! Offers in cool-down, because they failed several times recently: a tenant does not get an offer that
+//! failed it until the cool-down ends, and nobody gets one that failed several tenants.
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use market::cooling::rests_until;
@@ -9,23 +9,24 @@ use store::StoreError;
 
 use crate::platform::app::Broker;
 
-/// An offer that rests.
+/// An offer in cool-down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "offer {offer} failed several times of late and rests until {}; plan again",
+    "offer {offer} failed several times recently and is in cool-down until {}; plan again",
     until.to_rfc3339_opts(SecondsFormat::Secs, true)
 )]
 pub struct CoolingDown {
     /// Which.
     pub offer: OfferId,
-    /// When it may be had again.
+    /// When it can be ordered again.
     pub until: DateTime<Utc>,
 }
 
-/// What rests just now for a tenant, and until when ([`rests_until`]).
+/// The offers in cool-down for a tenant now, and until when ([`rests_until`]).
 ///
-/// Failures are counted in reservations, so that one that asks for more than there is rests nothing by
-/// itself, and until the hand-off, so that no tenant rests an offer by what it does to its own machines.
+/// Failures are counted by reservation, so a reservation that asks for more than there is puts no offer in
+/// cool-down by itself. They count only until the hand-off, so no tenant puts an offer in cool-down by what
+/// it does to its own machines.
 /// Errors: the database's.
 pub(crate) async fn cooling_offers(
     broker: &Broker,
@@ -43,7 +44,7 @@ pub(crate) async fn cooling_offers(
     Ok(rests.collect())
 }
 
-/// The first of these offers that rests just now for a tenant.
+/// The first of these offers that is in cool-down for a tenant now.
 ///
 /// Errors: the database's.
 pub(crate) async fn first_resting(

@@ -1,9 +1,9 @@
-//! The decision record: everything that a search took in, and the plan that it gave. Whoever has
-//! the file and a program with the same models finds the same plan, bit for bit.
+//! The decision record: every input of a search, and the plan it returned. Anyone with the file and a program
+//! with the same models finds the same plan, bit for bit.
 //!
-//! The record holds the offers themselves, so that a replay needs neither the price lists nor the
-//! market of that day. What the performance models knew is held by its digest. The plans of the
-//! service are kept without offers, of which the history has every one: `stored` puts both together.
+//! The record holds the offers themselves, so that a replay needs neither the price lists nor the market of
+//! that day. It holds the performance models as a digest. The service keeps its plans without offers, because
+//! the history has every offer: `stored` joins both.
 
 mod sources;
 mod stored;
@@ -28,15 +28,15 @@ use crate::flow::plan::Question;
 /// The form of the record that this program writes, and the only one that it reads.
 const FORMAT: u32 = 4;
 
-/// What was decided, and from what.
+/// A decision, and its inputs.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionRecord {
     format: u32,
     demand: Demand,
-    /// What decided beside the demand and the offers.
+    /// The inputs beside the demand and the offers.
     sources: Sources,
-    /// Every offer that was looked at, in the order of the snapshot, at the tenant's own prices.
+    /// Every offer that was considered, in the order of the snapshot, at the tenant's own prices.
     offers: Vec<Offer>,
     /// The plan, as it was written.
     plan: Box<RawValue>,
@@ -124,7 +124,7 @@ impl DecisionRecord {
     ///
     /// Errors: [`ReplayError::Unreadable`], [`ReplayError::Format`].
     pub fn parse(text: &str) -> Result<Self, ReplayError> {
-        /// What is the same in all forms.
+        /// The parts that all forms share.
         #[derive(Deserialize)]
         struct Form {
             format: u32,
@@ -136,7 +136,7 @@ impl DecisionRecord {
         }
     }
 
-    /// Searches again, and compares what is found with what is recorded, byte by byte.
+    /// Searches again, and compares the result with the record, byte by byte.
     ///
     /// Errors: [`ReplayError::Models`], [`ReplayError::Match`], [`ReplayError::Differs`] with the path
     /// of the first difference.
@@ -155,7 +155,7 @@ impl DecisionRecord {
         Err(ReplayError::Differs(path.unwrap_or_else(|| "plan".into())))
     }
 
-    /// What became of one of its offers, and why; `None` where it was not on sale there.
+    /// The outcome of one of its offers, and why; `None` where it was not on sale there.
     ///
     /// Errors: those of [`DecisionRecord::replay`].
     pub fn ask(&self, offer: OfferId) -> Result<Option<Vec<OfferVerdict>>, ReplayError> {
@@ -168,7 +168,7 @@ impl DecisionRecord {
         }
         let asked = self.sources.asking(offer);
         let plan = asked.search(&self.demand, &snapshot)?;
-        // What is told must be of the plan that was shown.
+        // The report must describe the plan that was shown.
         if (&plan.candidates, &plan.rejected) != (&recorded.candidates, &recorded.rejected) {
             return Err(ReplayError::Differs("plan.candidates".to_owned()));
         }

@@ -1,10 +1,10 @@
-//! A confirmed reservation is fulfilled: leases ordered, machines watched, verified, handed off,
-//! replaced when they fall, metered while in use, and released.
+//! A confirmed reservation is fulfilled: leases ordered, machines watched, verified, handed off, replaced
+//! when they fail, metered while in use, and released.
 //!
-//! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction
-//! open, and saves each answer before it does anything else. Reading it: `round` is what one
-//! claim does, `order` and `watch` are the looks at a lease, `settle` decides what follows for the
-//! reservation, `follow` does it, `replace` finds the next candidate.
+//! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction open, and saves
+//! each answer before it does anything else. Where to read: `round` does one claim, `order` and `watch` look
+//! at a lease, `settle` decides the reservation's next step, `follow` does it, `replace` finds the next
+//! candidate.
 
 mod compare;
 mod error;
@@ -39,10 +39,10 @@ const BATCH: u64 = 16;
 /// When to try again after something on our side went wrong.
 const AFTER_OUR_FAULT: TimeDelta = TimeDelta::minutes(1);
 
-/// Takes on everything that is due now, once; says how many reservations that were.
+/// Takes on everything that is due now, once; returns how many reservations that were.
 ///
 /// They are worked on side by side, so that a provider that hangs holds up only its own.
-/// Errors: the database's. What goes wrong with one reservation is logged and keeps no other back.
+/// Errors: the database's. An error of one reservation is logged and holds up no other.
 pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
     let (read_at, due) = claim(broker, BATCH).await?;
     let count = due.len();
@@ -54,7 +54,7 @@ pub async fn work_once(broker: &Broker) -> Result<usize, StoreError> {
     Ok(count)
 }
 
-/// Takes on what is due until nothing is.
+/// Works until nothing is due.
 ///
 /// Errors: the database's.
 pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
@@ -68,7 +68,7 @@ pub async fn work_until_idle(broker: &Broker) -> Result<usize, StoreError> {
     }
 }
 
-/// Claims what is due; with it a time before it was read.
+/// Claims the due work; returns with it a time before it was read.
 async fn claim(broker: &Broker, limit: u64) -> Result<(DateTime<Utc>, Vec<Claimed>), StoreError> {
     let now = broker.now();
     if limit == 0 {
@@ -100,7 +100,7 @@ async fn round(broker: &Broker, claimed: Claimed, read_at: DateTime<Utc>) {
     }
 }
 
-/// Gives back what a round did not: the reservation is due again after a while, and `why` stands in
+/// Gives back a claim whose round failed: the reservation is due again after a while, and `why` is kept in
 /// its row. If that fails too, the claim runs out.
 async fn give_back(broker: &Broker, claim: &Claim, due_in: TimeDelta, why: String) {
     let now = broker.now();

@@ -1,9 +1,10 @@
-//! Supply comes in: a provider is read, the reading passes the gate, what changed is appended to
-//! the ledger of prices and availability, and the snapshot moves on.
+//! The supply: a provider is read, the reading passes the gate, changes are appended to the ledger of prices
+//! and availability, and the snapshot moves on.
 //!
-//! A record that cannot be read keeps back its own offers and no other: what was read is applied, and
-//! what may be among the unread grows old as it was. A reading without an offer changes nothing and
-//! marks its provider stale. A provider that fails, lies or hangs affects only its own offers. The next stage is [`crate::flow::plan`].
+//! A record that cannot be read holds back its own offers and no other: the readable records are applied, and
+//! offers that may be among the unread keep their age. A reading without an offer changes nothing and marks
+//! its provider stale. A provider that fails, lies or hangs affects only its own offers. The next stage is
+//! [`crate::flow::plan`].
 
 pub mod diff;
 mod doubt;
@@ -41,17 +42,17 @@ const FEWEST_TO_DOUBT: usize = 4;
 /// Why a provider could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
-    /// The provider did not answer, or not with what its interface promises.
+    /// The provider did not answer, or broke its interface.
     #[error("{provider} could not be read")]
     Adapter {
         /// The provider.
         provider: ProviderId,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: AdapterError,
     },
     /// The answer held nothing to sell, or shrank beyond belief.
-    #[error("{provider} answered with {what}; what was known of it stays")]
+    #[error("{provider} answered with {what}; its known offers stay")]
     Incomplete {
         /// The provider.
         provider: ProviderId,
@@ -63,7 +64,7 @@ pub enum IngestError {
     Store(#[from] StoreError),
 }
 
-/// Reads one provider and applies what it says.
+/// Reads one provider and applies the reading.
 ///
 /// Errors: [`IngestError`]; the provider is then marked stale with the reason.
 pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), IngestError> {
@@ -74,7 +75,7 @@ pub async fn read_provider(broker: &Broker, link: &ProviderLink) -> Result<(), I
     ended
 }
 
-/// What the metrics call the end of a reading.
+/// The metrics' word for the end of a reading.
 fn outcome(ended: &Result<(), IngestError>) -> &'static str {
     match ended {
         Ok(()) => "ok",
@@ -122,7 +123,7 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     let catalog = broker.store().catalog();
     let known = catalog.known_offers(&provider).await?;
     let diff = diff::diff(&known.offers, known.read_at, &reading);
-    // What a price list said of it before it was connected gives way at once.
+    // Offers from a price list, from before the provider was connected, give way at once.
     let was_live = |offer: &&Offer| offer.orderable;
     let live: HashSet<_> = known
         .offers
@@ -142,7 +143,7 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     keep(broker, &reading, &diff, known.generation).await
 }
 
-/// Appends a reading that is believed to the ledger; one as young, applied meanwhile, stands instead.
+/// Appends a trusted reading to the ledger; a reading as recent, applied meanwhile, takes precedence.
 async fn keep(
     broker: &Broker,
     reading: &CatalogReading,
@@ -182,8 +183,8 @@ fn in_words(unread: &Skipped) -> String {
     format!("{sku}: {}", unread.why)
 }
 
-/// Whether a reading withdraws so much that it may have been cut short without saying so: a whole
-/// answer of some providers has no page numbers to tell by.
+/// Whether a reading withdraws so much that it may have been cut short without notice: the full answer of
+/// some providers has no page numbers to check.
 fn shrank(known: usize, lost: usize) -> bool {
     known >= FEWEST_TO_DOUBT && lost * 2 >= known
 }
@@ -219,12 +220,12 @@ pub async fn read_all(broker: &Broker) -> Vec<IngestError> {
     failures
 }
 
-/// Brings the snapshot to what the database holds: what did not change is shared with the one before.
+/// Updates the snapshot from the database: unchanged parts are shared with the one before.
 ///
 /// Errors: the database's.
 pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let store = broker.store();
-    // Read first: what changes from here on is found to differ and read again.
+    // Read first: a change from here on is noticed and read again.
     let own_changes = tail::own_changes(broker).await?;
     let standings = store.providers().standings().await?;
     providers::take_up(broker, &standings).await?;
@@ -232,7 +233,7 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
     let acceptance = providers::counted_lately(broker).await?;
     let mut views = HashMap::new();
     for row in store.providers().list().await? {
-        // Who is not read live stands in price lists: facts of their day, not a live market.
+        // Providers that are not read live are in price lists: facts of their day, not a live market.
         let limit = broker
             .provider(&row.id)
             .map(|link| link.adapter.profile().freshness_limit.as_secs());

@@ -112,7 +112,7 @@ async fn charge_at(
     Ok(())
 }
 
-/// What the provider is owed for a lease that is gone: nothing for one that never was.
+/// The amount owed to the provider for a lease that is gone: nothing for one that never was.
 ///
 /// Errors: [`PriceError`].
 pub(crate) fn provider_cost(
@@ -127,7 +127,7 @@ pub(crate) fn provider_cost(
     book_provider_cost(&life, || TransactionId::from_uuid(broker.new_uuid()))
 }
 
-/// What the provider is owed beyond that for a lease that was taken for gone, and whose machine ran on until
+/// The further amount owed to the provider for a lease that counted as gone, while its machine ran on until
 /// now.
 ///
 /// Errors: [`PriceError`].
@@ -151,9 +151,9 @@ fn life(
     facts: &LeaseFacts,
 ) -> Option<LeaseLife> {
     let started_at = lease.started_at.or(facts.started_at)?;
-    // The provider bills until it took our word that the lease is over; one that ended it by
-    // itself billed at most until we saw that it was gone, or none of its lists showed it any more.
-    // What was used all the same was there.
+    // The provider bills until it accepted the end of the lease. If it ended the lease by itself, it billed
+    // at most until we saw that the lease was gone, or until none of its lists showed it. Metered use proves
+    // that the lease existed until then.
     let used_until = lease.metered_to.max(facts.metered_to);
     let missing_since = lease.missing.map(|missing| missing.since);
     let vanished_at = missing_since.map(|since| used_until.map_or(since, |used| used.max(since)));
@@ -168,7 +168,7 @@ fn life(
     Some(LeaseLife {
         lease_id: lease.id,
         provider: lease.offer.provider.clone(),
-        // What the provider bills may have moved between the quote and the launch.
+        // The provider's price may have changed between the quote and the launch.
         price_per_node_hour: lease
             .price_per_node_hour
             .or(facts.price_per_node_hour)
@@ -188,8 +188,8 @@ fn life(
     })
 }
 
-/// What a provider takes for a node and hour while a commitment of the tenant's pays, and until when:
-/// of what the commitment is for, and of nothing that replaced it elsewhere.
+/// The provider's price for a node and hour under a commitment of the tenant's, and its end: only for the
+/// committed offer, and not for a replacement elsewhere.
 fn covered(reservation: &Reservation, lease: &Lease) -> Option<(Money, DateTime<Utc>)> {
     let mut lines = reservation.lines.iter();
     let line = lines.find(|line| line.line == lease.line)?;

@@ -1,12 +1,11 @@
 //! The plan: candidates for a demand, with reasons, found in the snapshot as it stands.
 //!
-//! The same tenant, demand and supply give the same plan, from memory and without a write; on
-//! another replica it is found through hot state. The supply is a generation of the market together
-//! with how its providers stand: one that was switched off is in no plan from then on. What rests and how
-//! orders ended is as of the search: a quote looks at what rests once more. What a tenant
-//! set aside itself is in its next plan; what others did, once a plan is searched for again.
-//! A search is arithmetic, and runs where no other request waits for it; only so many run at once
-//! (`crate::platform::fair_queue`).
+//! The same tenant, demand and supply give the same plan, from memory and without a write. Another replica
+//! finds it through the coordination state. The supply is a generation of the market together with the state
+//! of its providers: a disabled provider is in no plan from then on. Cool-downs and the outcomes of orders
+//! are those at the time of the search; a quote checks cool-downs again. A tenant's next plan reflects what
+//! it set aside itself; it reflects what others did once a plan is searched for again. A search is arithmetic
+//! and runs where no other request waits for it; only so many run at once (`crate::platform::fair_queue`).
 //! The next stage is [`crate::flow::quote`].
 
 mod memory;
@@ -48,7 +47,7 @@ pub const ORDERABLE_KEPT: usize = 10;
 /// For how many of the best fleets requests are simulated.
 pub const SIMULATED: usize = 3;
 
-/// Of how many plans the market is kept when their offers are asked of.
+/// For how many plans the market is kept when a caller asks about their offers.
 const DECISIONS_KEPT: u64 = 4;
 
 /// Why no plan was made.
@@ -61,12 +60,12 @@ pub enum PlanError {
     #[error(transparent)]
     Match(#[from] MatchError),
     /// As many are searched for as may be, and as many more wait.
-    #[error("as many plans are searched for as may be")]
+    #[error("too many plans are being searched for")]
     Busy(#[from] TooMany),
     /// The search did not end.
     #[error("the search for the plan did not end")]
     Interrupted(#[from] JoinError),
-    /// What it was decided from cannot be had.
+    /// The inputs of its decision are not available.
     #[error(transparent)]
     Stored(#[from] StoredError),
     /// It cannot be searched again.
@@ -78,7 +77,7 @@ pub enum PlanError {
     /// There is no such plan within the tenant.
     #[error("there is no plan {0}; make one with POST /v1/plans")]
     Unknown(PlanId),
-    /// The database did not answer, or not with what we wrote.
+    /// The database did not answer, or holds rows that we did not write.
     #[error("the plan could not be kept")]
     Store(#[from] StoreError),
 }
@@ -88,17 +87,17 @@ pub enum PlanError {
 pub struct PlanRecord {
     /// Its id.
     pub id: PlanId,
-    /// Whose, and in which projects whoever made it works.
+    /// The tenant, and the projects in which the caller works.
     pub whose: Reach,
-    /// What was asked for.
+    /// The demand.
     pub demand: Demand,
-    /// What was found.
+    /// The plan found.
     pub plan: Plan,
     /// When.
     pub created_at: DateTime<Utc>,
 }
 
-/// Whose turn it is to search for a plan.
+/// The fair queue for plan searches.
 struct PlanTurns(Turns);
 
 impl Default for PlanTurns {
@@ -107,7 +106,7 @@ impl Default for PlanTurns {
     }
 }
 
-/// The decisions of plans whose offers are asked of, with their markets.
+/// The decisions of plans with questions about their offers, with their markets.
 struct DecisionMemory(Cache<PlanId, Arc<DecisionRecord>>);
 
 impl Default for DecisionMemory {
@@ -144,14 +143,14 @@ pub async fn make_plan(
         .0
         .take(Some(whose.tenant))
         .await?;
-    // Whoever searched for the same meanwhile has found it.
+    // Another caller searched for the same meanwhile and found it.
     if let Some(known) = memory.find(broker, &key) {
         return Ok(known.record);
     }
     let held = broker.store().catalog().held_nodes().await?;
     let own = Arc::new(own_capacity(broker, whose.tenant, now).await?);
     let cooling = Arc::new(cooling_offers(broker, whose.tenant).await?);
-    // A search goes on where its caller has gone, so its turn goes with it.
+    // A search continues after its caller has gone, so its place in the queue goes with it.
     let (_turn, demand, found, sources) = spawn_blocking(move || {
         let priced = matcher::at_own_prices(&snapshot, &own, now);
         let question = Question {
@@ -186,7 +185,7 @@ pub async fn make_plan(
     Ok(record)
 }
 
-/// Refuses names in a policy that are nobody's: who denies a misspelt provider has denied none.
+/// Refuses names in a policy that no provider has: a policy that denies a misspelt provider denies none.
 ///
 /// Errors: [`PlanError::Faulty`].
 fn check_providers_known(demand: &Demand, snapshot: &Snapshot) -> Result<(), PlanError> {
@@ -220,7 +219,7 @@ fn check_providers_known(demand: &Demand, snapshot: &Snapshot) -> Result<(), Pla
     }
 }
 
-/// What a tenant has of its own just now: what ends first is used first.
+/// The tenant's own capacity at present: capacity that ends first is used first.
 ///
 /// Errors: the database's.
 pub(crate) async fn own_capacity(
@@ -286,7 +285,7 @@ fn as_row(record: &PlanRecord, sources: Sources) -> NewPlan {
     }
 }
 
-/// Finds a plan within reach: a plan belongs to the projects of whoever made it.
+/// Finds a plan within reach: a plan belongs to the projects of the caller who made it.
 ///
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan.
 pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanRecord, PlanError> {
@@ -315,8 +314,8 @@ pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanReco
     })
 }
 
-/// What became of an offer in a plan within reach, and why: the plan is searched for once more, in its
-/// market as it was then.
+/// The outcome of an offer in a plan within reach, and why: the plan is searched for once more, in its market
+/// as it was then.
 ///
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan; [`PlanError::NotOnSale`].
 pub async fn ask(

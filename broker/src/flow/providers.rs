@@ -1,10 +1,10 @@
 //! The providers that can be read and ordered from: those of the configuration, and those whose
 //! credential an operator entered at run time, which lies sealed in the database.
 //!
-//! The configuration wins: a provider that it names is connected as it says. What is entered or
-//! changed in the database is taken up by every running replica when it next looks at how the
-//! providers stand, each second. A provider that is disabled keeps its connection: nothing is
-//! ordered or read there any more, and what runs there is looked after until it is gone.
+//! The configuration wins: a provider that it names is connected as it states. Every running replica takes up
+//! entries and changes in the database when it next reads the state of the providers, each second. A disabled
+//! provider keeps its connection: nothing is ordered or read there any more, and its leases are followed
+//! until they are gone.
 
 mod acceptance;
 mod check;
@@ -76,7 +76,7 @@ pub fn adapter_of(id: &str) -> Result<&'static dyn Adapter, LinkError> {
         .ok_or_else(|| LinkError::UnknownProvider(id.chars().take(80).collect()))
 }
 
-/// Whether there is such a provider: an adapter speaks for it, or its offers were read.
+/// Whether there is such a provider: it has an adapter, or its offers were read.
 ///
 /// Errors: those of the store.
 pub async fn is_known(store: &Store, id: &ProviderId) -> Result<bool, StoreError> {
@@ -124,8 +124,8 @@ pub fn connect_entered(
     connect(adapter, credential.clone(), base_url, mode)
 }
 
-/// Makes sure that a credential which was entered is shown to its provider alone: outside a
-/// simulation nobody enters where that is. The configuration may say it.
+/// Makes sure that an entered credential is shown to its provider alone: outside a simulation nobody enters
+/// the provider's address. The configuration may set it.
 ///
 /// Errors: [`LinkError::BaseUrl`].
 pub fn check_base_url(base_url: Option<&str>, mode: DatabaseMode) -> Result<(), LinkError> {
@@ -198,7 +198,7 @@ pub(crate) async fn open_link(
         .ok_or("the credential of the provider was forgotten"))
 }
 
-/// Connects what was entered or changed in the database, and lets go of what was taken out.
+/// Connects providers that were entered or changed in the database, and disconnects removed ones.
 ///
 /// Errors: the database's.
 pub(crate) async fn take_up(

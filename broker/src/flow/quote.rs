@@ -25,12 +25,12 @@ pub enum QuoteError {
     /// The plan has no candidate of this rank.
     #[error("the plan has {candidates} candidates, and none of rank {rank}")]
     NoSuchCandidate {
-        /// What was asked for.
+        /// The demand.
         rank: usize,
         /// How many there are.
         candidates: usize,
     },
-    /// The offer can be compared, not ordered: it stands in a price list, or no agent drives its GPU.
+    /// The offer can be compared, not ordered: it is in a price list, or no agent drives its GPU.
     #[error(
         "offer {0} cannot be ordered here: it stands in a price list, or no node with its GPU can be verified; quote a candidate with `orderable: true`"
     )]
@@ -53,7 +53,7 @@ pub enum QuoteError {
     /// Nothing new is sold at the provider.
     #[error("{0}; plan again")]
     ProviderClosed(Conflict),
-    /// An offer failed several times of late.
+    /// An offer failed several times recently.
     #[error(transparent)]
     CoolingDown(#[from] CoolingDown),
     /// Less of a commitment is left than was planned.
@@ -110,8 +110,7 @@ pub async fn make_quote(
                 until: quarantine.until,
             }));
         }
-        // The price that is frozen is one that the provider still asks of this tenant, as far as we
-        // know now.
+        // The frozen price must be one that the provider still asks of this tenant, as far as we know now.
         let same = snapshot
             .offer(&offer.offer_id)
             .is_some_and(|known| price_for(&own, known, now) == offer.price_per_node_hour);
@@ -149,7 +148,7 @@ pub async fn make_quote(
     Ok(kept.quote)
 }
 
-/// Makes sure that a commitment still pays for what was planned.
+/// Makes sure that a commitment still pays for the planned lines.
 fn check_covered(
     own: &OwnCapacity,
     nodes: u32,

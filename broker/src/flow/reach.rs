@@ -1,13 +1,13 @@
-//! Whether nodes in the tenants' hands can be reached: the prober, and what is known of a node's
-//! host keys.
+//! The prober, which tests whether nodes in the tenants' hands can be reached, and the known host keys of
+//! nodes.
 //!
 //! `login` is for nodes that still prove themselves and get their agent over SSH; nodes in use are
 //! never logged in to.
 //!
-//! A look goes to the node's SSH port and takes the key exchange, by which the node proves that it
-//! has its host key; nobody logs in. One replica looks at a time. Two that look at once write the
-//! same rows, guarded by the store, so nothing is told twice. Where no node of several providers
-//! answers, it is the broker that is cut off, and nothing is held against any of them.
+//! A probe connects to the node's SSH port and does the key exchange, by which the node proves that it has
+//! its host key; nobody logs in. One replica probes at a time. Two that probe at once write the same rows,
+//! guarded by the store, so nothing is reported twice. If nodes of several providers do not answer, the
+//! broker itself is cut off, and the probe counts against none of them.
 
 mod known;
 mod login;
@@ -36,10 +36,10 @@ use crate::platform::stop::Stop;
 pub(crate) use known::{KnownNode, fingerprint, known_nodes};
 pub(crate) use login::{LoginFailure, Session};
 
-/// How many nodes are looked at at once.
+/// How many nodes are probed in parallel.
 const AT_ONCE: usize = 32;
 
-/// What a round of looks found.
+/// The result of a round of probes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Round {
     /// Nodes that answered with a key of their own.
@@ -55,19 +55,19 @@ struct Target {
     known: KnownNode,
 }
 
-/// Looks at every node in use once and keeps what it finds.
+/// Probes every node in use once and keeps the findings.
 ///
 /// Errors: the database's.
 pub async fn probe_all(broker: &Broker) -> Result<Round, StoreError> {
     probe_within(broker, Duration::ZERO).await
 }
 
-/// Looks until it is told to stop, while no other replica does.
+/// Probes until stopped, while no other replica does.
 pub async fn keep_probing(broker: Broker, stop: Stop) {
     let every = Duration::from_secs(broker.config().reach.probe_seconds.max(1).into());
     let turn = || async {
         if let Err(failure) = probe_within(&broker, every / 2).await {
-            error!(error = %crate::chain(&failure), "The nodes in use could not be looked at");
+            error!(error = %crate::chain(&failure), "The nodes in use could not be probed");
         }
         sleep(every / 2).await;
     };
@@ -129,7 +129,7 @@ async fn probe_within(broker: &Broker, spread: Duration) -> Result<Round, StoreE
         warn!(
             nodes = silent.len(),
             providers = providers.len(),
-            "No node of any provider answered: it is we who are cut off, so none is held to be silent"
+            "No node of any provider answered: the broker itself is cut off, so no node counts as silent"
         );
         return Ok(round);
     }
@@ -139,8 +139,8 @@ async fn probe_within(broker: &Broker, spread: Duration) -> Result<Round, StoreE
     Ok(round)
 }
 
-/// Whether a node of a lease shows its host key now. One of which no key is known proves nothing: anybody
-/// may answer there.
+/// Whether a node of a lease shows its host key now. A node without a known key proves nothing: anybody may
+/// answer there.
 ///
 /// Errors: the database's.
 pub(crate) async fn answers(broker: &Broker, lease: &Lease) -> Result<bool, StoreError> {
@@ -210,7 +210,7 @@ async fn look(broker: &Broker, target: &Target) -> Option<Probe> {
     })
 }
 
-/// Keeps what was found of a node, and tells what is new.
+/// Keeps the findings about a node, and reports news.
 async fn note(broker: &Broker, target: &Target, probe: &Probe) -> Result<(), StoreError> {
     let Target { lease, index, .. } = target;
     let limit = TimeDelta::seconds(broker.config().reach.unreachable_seconds.into());

@@ -1,12 +1,12 @@
-//! The sweep: what runs at each provider, held against the lease rows, both ways.
+//! Reconciliation: compares the machines at each provider with the lease rows, both ways.
 //!
-//! A machine whose mark names a lease of ours that is over is ended, and so is a second machine
-//! under one mark. One that was in its tenant's hands and was given up because nothing showed it has
-//! *returned*: its tenant may be at work there, so it waits for a person's word. A machine whose mark
-//! names no lease of this database is another broker's, for a row is written before every call: it is
-//! reported, and left alone. A machine without a mark is somebody else's and never touched. A living
-//! lease that the provider does not list is looked at by [`crate::flow::fulfil`] at once; whether it is gone
-//! is decided in `absence`. Idempotent; runs on a timer, and the next run is the retry.
+//! A machine whose mark names one of our leases that is over is ended, and so is a second machine under one
+//! mark. A machine that was in its tenant's hands, and was given up because nothing showed it, has
+//! *returned*: its tenant may be at work there, so it waits for a person's decision. A machine whose mark
+//! names no lease of this database belongs to another broker, because a row is written before every call: it
+//! is reported and left alone. A machine without a mark is somebody else's and never touched.
+//! [`crate::flow::fulfil`] looks at once at a living lease that the provider does not list; `absence` decides
+//! whether it is gone. Reconciliation is idempotent and runs on a timer; the next run is the retry.
 
 use std::time::Duration;
 
@@ -28,17 +28,17 @@ use crate::platform::leader::keep_turns;
 use crate::platform::provider_set::ProviderLink;
 use crate::platform::stop::Stop;
 
-/// How often the providers are swept.
+/// How often each provider is reconciled.
 const INTERVAL: Duration = Duration::from_secs(300);
 
-/// What becomes of a machine whose mark names a lease that this database does not know.
+/// The treatment of a machine whose mark names a lease that this database does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     /// It is reported, and left alone.
     Report,
-    /// It is ended if its lease was made at this moment or later; what is older is reported. Only
-    /// right where no other broker orders on these accounts: what was bought after the backup that
-    /// was restored is known to nobody else.
+    /// It is ended if its lease was made at this moment or later; older ones are reported. Only right where
+    /// no other broker orders on these accounts: machines bought after the restored backup are known to
+    /// nobody else.
     EndMadeSince(DateTime<Utc>),
 }
 
@@ -51,38 +51,38 @@ impl Unknown {
     }
 }
 
-/// A person's word on what a sweep leaves alone by itself.
+/// A person's decision on machines that reconciliation leaves alone by itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Orders<'a> {
-    /// What becomes of machines whose marks name unknown leases.
+    /// The treatment of machines whose marks name unknown leases.
     pub unknown: Unknown,
-    /// Leases whose machines have returned and are to be ended.
+    /// Leases whose machines have returned and must be ended.
     pub end_returned: &'a [LeaseId],
 }
 
 impl Orders<'_> {
-    /// No word: what is not plainly ours to end is reported.
+    /// No decision: machines that are not plainly ours to end are reported.
     pub const NONE: Self = Self {
         unknown: Unknown::Report,
         end_returned: &[],
     };
 }
 
-/// When a lease was made, which its id says in whole milliseconds.
+/// When a lease was made, as its id records in whole milliseconds.
 fn made_at(lease: LeaseId) -> Option<DateTime<Utc>> {
     let (seconds, nanos) = lease.uuid().get_timestamp()?.to_unix();
     DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos)
 }
 
-/// What a sweep did.
+/// The result of a reconciliation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Machines of leases that are over, and unknown ones that were to be ended: ended.
     pub ended: usize,
     /// Machines with the mark of a lease that this database does not know: reported.
     pub unknown: usize,
-    /// Machines of leases that were given up as gone, in their tenants' hands before: left alone until
-    /// a person says what becomes of them.
+    /// Machines of leases that were given up as gone, in their tenants' hands before: left alone until a
+    /// person decides.
     pub returned: usize,
     /// Of the leases whose machines were to be ended because they had returned, those whose had.
     pub found_returned: Vec<LeaseId>,
@@ -90,18 +90,18 @@ pub struct Swept {
     pub foreign: usize,
     /// Living leases that the provider does not list: looked at again at once.
     pub missing: usize,
-    /// Providers that could not be listed; the next sweep tries again.
+    /// Providers that could not be listed; the next run tries again.
     pub unreadable: usize,
 }
 
-/// Sweeps every provider once, side by side; one that hangs or fails keeps no other back.
+/// Reconciles every provider once, in parallel; one that hangs or fails holds up no other.
 ///
 /// Errors: the database's.
 pub async fn sweep(broker: &Broker) -> Result<Swept, StoreError> {
     sweep_with(broker, Orders::NONE).await
 }
 
-/// As [`sweep`], with a person's word.
+/// As [`sweep`], with a person's decision.
 ///
 /// Errors: the database's.
 pub async fn sweep_with(broker: &Broker, orders: Orders<'_>) -> Result<Swept, StoreError> {
@@ -121,12 +121,12 @@ pub async fn sweep_with(broker: &Broker, orders: Orders<'_>) -> Result<Swept, St
     Ok(total)
 }
 
-/// Sweeps until it is told to stop, while no other replica does; a sweep under way is dropped then,
-/// for the next one does it.
+/// Reconciles until stopped, while no other replica does; a run under way is dropped on stop, because the
+/// next one does its work.
 pub async fn keep_sweeping(broker: Broker, stop: Stop) {
     let turn = || async {
         if let Err(failure) = sweep(&broker).await {
-            error!(error = %crate::chain(&failure), "A sweep failed");
+            error!(error = %crate::chain(&failure), "A reconciliation failed");
         }
         sleep(INTERVAL).await;
     };
@@ -189,8 +189,8 @@ async fn sweep_one(
     for lease in all.note_returned(&provider, &list).await? {
         error!(
             provider.id = %provider, lease.id = %lease,
-            "The machine of lease {lease} at {provider}, which was given up as gone, runs: its tenant may \
-             be at work there; a person must look, and end it with `broker sweep --end-returned {lease}`"
+            "The machine of lease {lease} at {provider}, which was given up as gone, is running: its tenant \
+             may be at work there; a person must look, and end it with `broker sweep --end-returned {lease}`"
         );
     }
     for lease in all.live_at(&provider).await? {
@@ -231,14 +231,14 @@ fn runs(machine: &ProviderLease) -> bool {
     )
 }
 
-/// Whether a living lease stands behind a machine. A second machine under one mark has none.
+/// Whether a machine belongs to a living lease. A second machine under one mark does not.
 fn stands_behind(lease: &Lease, machine: &ProviderLease) -> bool {
     let known = lease.provider_lease_id.as_ref();
     lease.state != LeaseState::Gone && known.is_none_or(|id| *id == machine.id)
 }
 
-/// Ends a machine that had returned. What it cost since its lease was taken for gone is booked once its provider
-/// took the word; until then the next sweep finds it again.
+/// Ends a machine that had returned. Its cost since its lease counted as gone is booked once its provider
+/// accepted the release; until then the next run finds it again.
 async fn end_returned(
     broker: &Broker,
     link: &ProviderLink,
@@ -246,7 +246,7 @@ async fn end_returned(
     machine: &ProviderLease,
     swept: &mut Swept,
 ) -> Result<(), StoreError> {
-    let why = "it had returned, and a person said so";
+    let why = "it had returned, and a person asked for its end";
     if end(link, machine, why, swept).await != Some(Release::Accepted) {
         return Ok(());
     }
@@ -257,7 +257,7 @@ async fn end_returned(
     let cost = meter::returned_cost(broker, &reservation, lease).unwrap_or_else(|failure| {
         error!(
             lease.id = %lease.id, error = %crate::chain(&failure),
-            "What the machine of lease {} cost after it had returned could not be booked", lease.id
+            "The cost of the machine of lease {} after its return could not be booked", lease.id
         );
         None
     });
@@ -266,7 +266,7 @@ async fn end_returned(
         .await
 }
 
-/// Tells a provider to end a machine; what it said, where it could be told.
+/// Asks a provider to end a machine; returns the provider's answer, if there was one.
 async fn end(
     link: &ProviderLink,
     machine: &ProviderLease,
@@ -275,7 +275,7 @@ async fn end(
 ) -> Option<Release> {
     let provider = link.adapter.profile().id;
     match link.adapter.release_lease(&link.http, &machine.id).await {
-        // Not shown: it ended between the list and now, or the next sweep finds it again.
+        // Not shown: it ended between the list and now, or the next run finds it again.
         Ok(said) => {
             swept.ended += 1;
             error!(

@@ -1,5 +1,5 @@
-//! The cost report: charges of a time, summed up by what finance asks for. The database sums up each
-//! day, and few reports are made at once: a year of a fleet is millions of charges.
+//! The cost report: charges of a time, summed up by finance's groupings. The database sums up each day, and
+//! few reports are made at once: a year of a fleet is millions of charges.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Reach;
@@ -21,14 +21,14 @@ const AT_ONCE: TimeDelta = TimeDelta::days(31);
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The query asks for what no report has, or the sums cannot be taken.
+    /// The query asks for a value that no report has, or the sums cannot be taken.
     #[error(transparent)]
     Price(#[from] PriceError),
     /// The time ends before it begins.
     #[error("`to` must lie after `from`")]
     EmptyTime,
     /// As many reports are made as may be, and some more wait.
-    #[error("many reports are made just now; ask again in a moment")]
+    #[error("too many reports are being made; try again in a moment")]
     Busy(#[from] TooMany),
     /// The database did not answer.
     #[error("the charges could not be read")]
@@ -38,16 +38,16 @@ pub enum ReportError {
 /// Which charges, and how they are summed up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CostQuery {
-    /// What to group by, in order.
+    /// The groupings, in order.
     pub group_by: Vec<Dimension>,
-    /// From when on; from the beginning, when nothing is said.
+    /// Start of the report; the beginning by default.
     pub from: Option<DateTime<Utc>>,
-    /// Until when; until now, when nothing is said.
+    /// End of the report; now by default.
     pub to: Option<DateTime<Utc>>,
 }
 
 impl CostQuery {
-    /// Reads the words of `group_by`, parted by commas.
+    /// Reads the words of `group_by`, separated by commas.
     ///
     /// Errors: [`PriceError::UnknownDimension`].
     pub fn dimensions(words: &str) -> Result<Vec<Dimension>, PriceError> {
@@ -75,7 +75,7 @@ const REPORTS: usize = 2;
 /// Cost reports that wait for that.
 const REPORTS_WAITING: usize = 30;
 
-/// Whose turn it is to have a report made.
+/// The fair queue for reports.
 struct ReportTurns(Turns);
 
 impl Default for ReportTurns {
@@ -141,7 +141,7 @@ pub async fn costs(
     }
 }
 
-/// What a tenant was credited in the time of the query; what all tenants were, when none is given.
+/// The tenant's credits in the time of the query; those of all tenants, when none is given.
 ///
 /// A credit belongs to the time in which it was given, and to no group of the report: it is not
 /// for the use of anything. Units: US dollars.
@@ -151,7 +151,7 @@ pub async fn credited(
     tenant: Option<TenantId>,
     query: &CostQuery,
 ) -> Result<Money, ReportError> {
-    // What is given at this very moment counts.
+    // A credit given at this very moment counts.
     let (from, to) = query.time(broker.now() + TimeDelta::microseconds(1))?;
     let credits = broker.store().credits();
     let credits = match tenant {

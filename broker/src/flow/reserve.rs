@@ -1,7 +1,7 @@
 //! The reservation: a quote is taken and its capacity set aside, then confirmed, cancelled or
 //! released. The stock is checked in the transaction that writes the hold.
 //!
-//! What happens at the providers after `confirm` is [`crate::flow::fulfil`].
+//! After `confirm`, [`crate::flow::fulfil`] acts at the providers.
 
 mod command;
 mod on_record;
@@ -60,12 +60,12 @@ pub enum ReserveError {
     /// An offer failed several times since it was quoted.
     #[error(transparent)]
     CoolingDown(#[from] CoolingDown),
-    /// By what is on record of a provider it is not, or no longer, what the policy asks for.
-    #[error("of {provider}: {lack}; the policy lets nothing be taken there, so plan again")]
+    /// By the records on a provider, it does not meet the policy, or no longer does.
+    #[error("of {provider}: {lack}; the policy excludes it, so plan again")]
     OutsidePolicy {
         /// The provider.
         provider: ProviderId,
-        /// What it lacks, in words.
+        /// The missing parts, in words.
         lack: String,
     },
     /// No candidate of the inline demand can be ordered under the ceiling.
@@ -84,7 +84,7 @@ pub enum ReserveError {
         "a hybrid demand makes two reservations; plan it with POST /v1/plans, then quote and reserve a candidate of each half"
     )]
     TwoReservations,
-    /// The tags cannot stand in a report.
+    /// The tags cannot be used in a report.
     #[error(transparent)]
     Tags(#[from] TagError),
     /// Tags that the tenant requires are not there.
@@ -127,15 +127,15 @@ pub enum ReserveError {
     /// The state does not know the command.
     #[error("{illegal}{}", instead.map(|what| format!("; {what}")).unwrap_or_default())]
     Illegal {
-        /// What was tried.
+        /// The attempted action.
         illegal: IllegalReservationTransition,
-        /// What to do instead, where there is something.
+        /// An alternative, where there is one.
         instead: Option<&'static str>,
     },
     /// The hold lapsed before it was confirmed.
     #[error("the hold lapsed at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
     HoldLapsed(DateTime<Utc>),
-    /// The window is over: nothing in it can be had or moved any more.
+    /// The window is over: nothing in it can be ordered or changed any more.
     #[error("its window ended at {}; reserve again", .0.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))]
     WindowOver(DateTime<Utc>),
     /// The new end is not after the old one, or not in the future.
@@ -181,22 +181,22 @@ impl From<StoreError> for ReserveError {
     }
 }
 
-/// What a tenant says beside the quote.
+/// The tenant's settings beside the quote.
 #[derive(Debug, Clone, Default)]
 pub struct Particulars {
-    /// What the tenant calls it; the kind of the demand, when nothing is said.
+    /// The tenant's name for it; the kind of the demand by default.
     pub name: Option<String>,
-    /// In which project; the first of those within reach, when nothing is said.
+    /// The project; by default the first of those within reach.
     pub project_id: Option<ProjectId>,
-    /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
+    /// The SSH keys for its machines; all of the tenant's by default.
     pub ssh_key_ids: Option<Vec<SshKeyId>>,
     /// Free tags, beside those of the demand.
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
-    /// What a replacement must not pass; that of the demand, when nothing is said.
+    /// The ceiling for the price of a replacement; that of the demand by default.
     pub ceiling: Option<Ceiling>,
-    /// Who places it: from then on theirs to change.
+    /// The principal who places it, and who may change it from then on.
     pub created_by: Option<PrincipalId>,
     /// Whether it is confirmed in the same call.
     pub auto_confirm: bool,
@@ -217,7 +217,7 @@ pub async fn hold(
     ended
 }
 
-/// What the metrics call the end of taking a quote.
+/// The metrics' word for the end of taking a quote.
 fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
     use ReserveError as E;
     match ended {
@@ -234,7 +234,7 @@ fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
     }
 }
 
-/// Refuses tags, and fields where they are given anew, that lack what the tenant requires.
+/// Refuses tags that lack a required one, and fields too when they are given again.
 ///
 /// Errors: [`ReserveError::TagsMissing`], naming all that is missing.
 pub(crate) async fn carries_required(
@@ -414,7 +414,7 @@ pub async fn find(
         .ok_or(ReserveError::Unknown(id))
 }
 
-/// How so many nodes of an offer are parted into leases: the nodes of each.
+/// How the nodes of an offer are split into leases: the nodes of each.
 ///
 /// A provider that sells nodes one by one takes an order for each; one that rents several at once
 /// takes as few as it can.
@@ -446,7 +446,7 @@ fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
     }
 }
 
-/// What a quote is for: the demand of its plan, or the half of a hybrid one that it prices.
+/// The demand that a quote answers: that of its plan, or the half of a hybrid one that it prices.
 fn demand_of(planned: Demand, quote: &Quote) -> Demand {
     match (planned, quote.lines.iter().find_map(|line| line.half)) {
         (Demand::Hybrid(hybrid), Some(half)) => hybrid.half(half),
@@ -468,7 +468,7 @@ fn falls_as_one(demand: &Demand, lines: &[QuoteLine]) -> bool {
     }
 }
 
-/// The name as it is kept; the kind of the demand, when nothing is said.
+/// The name to keep; the kind of the demand by default.
 ///
 /// Errors: [`ReserveError::Name`].
 pub fn name(given: Option<String>, kind: DemandKind) -> Result<String, ReserveError> {

@@ -1,5 +1,5 @@
-//! The broker's side of the conversation with the nodes: who may speak, what is asked next, and
-//! what the answers prove.
+//! The broker's side of the conversation with the nodes: authorisation, the next challenge, and the judgement
+//! of the answers.
 //!
 //! The arithmetic and the rules are `verifier`'s. Here live the one-time token of a lease, the steps (the
 //! first in `commit`), the real clock between two of them, and the countersigned result. A step that arrives
@@ -56,8 +56,8 @@ pub use verdict::{LeaseVerdict, verdict_of};
 
 use crate::platform::app::Broker;
 
-/// How long after its verification a token still tells how that ended: it lies where the tenant reads it
-/// later on.
+/// How long after its verification a token still reads the outcome. After that, the tenant reads it
+/// elsewhere.
 const TOLD_FOR: TimeDelta = TimeDelta::minutes(10);
 
 /// The verification that this token speaks for, while it is open.
@@ -102,17 +102,17 @@ pub(crate) async fn lease_of(
     lease.ok_or(StepRefusal::Token)
 }
 
-/// Refuses a token that was not made for this verification; one that is over may still tell how it
-/// ended.
+/// Refuses a token that was not made for this verification; the token of a finished one may still read the
+/// outcome.
 ///
 /// Errors: [`StepRefusal::Token`], and the database's.
 pub async fn knows(broker: &Broker, id: VerificationId, token: &str) -> Result<(), StepRefusal> {
     of_token(broker, id, token).await.map(drop)
 }
 
-/// Whether the conversation of the node that speaks under this key is at this step: it waits for it, or had
-/// it last, whose answer may have been lost. A report that tells of a trouble may come before its step.
-/// Gives the message of the step that was refused before because many came at once, on any replica.
+/// Whether the conversation of the node with this key is at this step: the step is due, or it was the last
+/// one, and its answer may have been lost. A report of a failure may come before its step. Returns the
+/// message of the step that was refused before because too many came at once, on any replica.
 ///
 /// Errors: [`StepRefusal`], where it is not.
 pub(crate) async fn is_waited_for(
@@ -133,8 +133,8 @@ pub(crate) async fn is_waited_for(
     Err(awaited.map_or(StepError::Over, out_of_order).into())
 }
 
-/// Notes that a message with this digest was not taken because many came at once, which is not held
-/// against its node, whichever replica takes it.
+/// Notes that a message with this digest was not taken because too many came at once. This does not count
+/// against its node on any replica.
 ///
 /// Errors: the database's.
 pub(crate) async fn was_refused(
@@ -167,8 +167,8 @@ pub(crate) async fn came_at(
     Ok(here.min(anywhere))
 }
 
-/// Since when a node tries to send what was refused on any replica; now, where nothing was or it does not keep
-/// on. The database is asked only where something was.
+/// Since when a node tries to send a message that was refused on any replica; now, if none was refused or the
+/// node does not keep trying. The database is asked only if a message was refused.
 async fn tried_since(
     broker: &Broker,
     refused: Option<&RefusedMessage>,
@@ -185,8 +185,8 @@ async fn tried_since(
         .unwrap_or(now))
 }
 
-/// Takes one step of the conversation, whose message `arrived` whole then, and gives the broker's
-/// answer to it. What the message waited for here is not held against the node.
+/// Takes one step of the conversation, whose message had `arrived` in full by then, and returns the broker's
+/// answer. Time that the message waited here does not count against the node.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then, but that [`StepRefusal::Interrupted`] may have
 /// ended the conversations of the node and its siblings and kept a trace of them, and that a node is enrolled
@@ -239,8 +239,8 @@ pub async fn step(
                 let answered = aside(move || session.on_report(&report, judging, elapsed)).await?;
                 return finish(broker, &verification, &row, answered).await;
             }
-            // What it shows is whole only with the report, and judged only once what is known of that is. What
-            // is refused is refused here, before anything is read for it.
+            // The report completes the node's evidence, and it is judged only once the facts about its GPUs
+            // are known. A refused message is refused here, before anything is read for it.
             let (session, shown, report) = aside(move || {
                 let shown = session.reported(&report)?;
                 Ok((session, shown, report))
@@ -272,7 +272,7 @@ pub async fn step(
     }
 }
 
-/// What takes a while with real orders, such as recomputing answers, beside the threads that serve calls.
+/// Runs the long steps of real orders, such as recomputing answers, beside the threads that serve calls.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
 ) -> Result<T, StepRefusal> {
@@ -280,7 +280,7 @@ async fn aside<T: Send + 'static>(
     Ok(done.map_err(|_| StepRefusal::Interrupted)??)
 }
 
-/// The session, which knows what the other nodes of the lease have claimed so far.
+/// The session, which knows the claims of the lease's other nodes so far.
 async fn beside_its_siblings(
     broker: &Broker,
     row: &NodeSession,
@@ -300,11 +300,11 @@ async fn beside_its_siblings(
 /// The time from the broker's answer before until a message arrived, by this process's own clock when it
 /// gave that answer, else by the database's.
 ///
-/// The latter counts in what a restart of ours took. A node that is late by it was perhaps not: what
-/// cannot be timed proves nothing, and the node may prove itself from the beginning, with all others of its
-/// lease. Not so once it was told what it must open: it would draw another choice whenever the first one does
-/// not suit it. Nor once one of the others has answered step 2 or has its result: it would begin alone. So by
-/// whatever clock there is it is late.
+/// The database's clock also counts the time of our own restart. A node that is late by it may not have been
+/// late: a step that cannot be timed proves nothing, so the node may start again, with all others of its
+/// lease. This does not apply once the node knows its challenge: it would draw another challenge whenever the
+/// first one does not suit it. Nor does it apply once one of the others has answered step 2 or has its
+/// result: the node would start alone. In these cases it is late by either clock.
 async fn time_of(
     broker: &Broker,
     verification: &Verification,
@@ -331,7 +331,7 @@ async fn time_of(
         Interruption::Ended => Err(StepRefusal::Interrupted),
         // Another replica may have taken the step meanwhile: then the answer to it stands.
         Interruption::HasMoved => Err(StepRefusal::Raced),
-        // Where the clock was set back, it will tell the time again.
+        // If the clock was set back, it will be right again later.
         Interruption::Stays => shared.ok_or(StepRefusal::Raced),
     }
 }
@@ -364,7 +364,7 @@ fn next_step(
         session: json(session)?,
         recheck: None,
         sightings: match session.awaited() {
-            // Whoever has the node in use may let it show what it likes.
+            // The tenant who uses the node can make it show anything.
             _ if session.opening().order.recheck => Vec::new(),
             // Known from step 2 on, so that of two that show one GPU at once each finds the other.
             Some(Step::Fill) | None => history::shown_by(session),
@@ -404,8 +404,8 @@ async fn signed(broker: &Broker, attestation: &Attestation) -> Result<NewAttesta
     })
 }
 
-/// Step 6: countersigns the result and keeps it with the end of the session. A node that passed is
-/// told whether it is now measured together with the others.
+/// Step 6: countersigns the result and keeps it with the end of the session. The answer tells a node that
+/// passed whether it is now measured together with the others.
 async fn finish(
     broker: &Broker,
     verification: &Verification,

@@ -1,4 +1,4 @@
-//! Who may do what: one table of roles and resource families, and the one function that asks it.
+//! The rights: one table of roles and resource families, and the one function that reads it.
 //!
 //! Nothing is allowed that the table does not name. The scopes of a key narrow its role and never
 //! widen it, and so do its projects. A key of the role `provider` is bound to one provider, and reads
@@ -22,7 +22,7 @@ pub fn role_reaches(role: Role, family: ResourceFamily) -> Scope {
         (Role::Member, F::SshKeys | F::Plans | F::Reservations | F::Events | F::Identity) => {
             Scope::Write
         }
-        // What a tenant pays for a thing is not for whoever reserves it to say.
+        // A member who reserves capacity does not decide the price that the tenant pays for it.
         (Role::Member, F::Capacity | F::Providers | F::Attestations | F::Spending) => Scope::Read,
 
         (Role::Finance, F::Capacity | F::Spending | F::Reservations | F::Events) => Scope::Read,
@@ -52,10 +52,10 @@ pub fn default_scopes(role: Role) -> Scopes {
         .collect()
 }
 
-/// What a credential is allowed: its role, narrowed by its scopes, its projects and its provider.
+/// The rights of a credential: its role, narrowed by its scopes, its projects and its provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// What its bearer is there to do.
+    /// The bearer's role.
     pub role: Role,
     /// How far it reaches; a family that is not named is out of reach.
     pub scopes: Scopes,
@@ -86,9 +86,8 @@ impl Grant {
 
     /// Whether all that `other` allows is allowed by this grant as well.
     ///
-    /// Only an administrator can make an administrator: the role sees every tenant, which no
-    /// scope says. What is bound to a provider is for administrators to make, and for what is bound to
-    /// the same one.
+    /// Only an administrator can make an administrator: the role sees every tenant, which no scope states. A
+    /// key bound to a provider can be made by administrators, and by keys bound to the same one.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let may_make = self.role == Role::Admin
@@ -100,7 +99,7 @@ impl Grant {
                 .all(|family| other.reaches(family) <= self.reaches(family))
     }
 
-    /// Whether what is the provider's own may be shown.
+    /// Whether the provider's own data may be shown.
     #[must_use]
     pub fn sees_provider(&self, provider: &ProviderId) -> bool {
         let own = self.provider.as_ref();
@@ -110,7 +109,7 @@ impl Grant {
 
 /// Lets a request pass or refuses it.
 ///
-/// Errors: `access_denied`, naming the family and what is missing.
+/// Errors: `access_denied`, naming the family and the missing right.
 pub(crate) fn allow(grant: &Grant, family: ResourceFamily, wanted: Scope) -> Result<(), ApiError> {
     check_bound(grant)?;
     if wanted > Scope::None && grant.reaches(family) >= wanted {
@@ -123,7 +122,7 @@ pub(crate) fn allow(grant: &Grant, family: ResourceFamily, wanted: Scope) -> Res
     )))
 }
 
-/// Refuses what has the role `provider` and is bound to none: keys from before they were bound.
+/// Refuses a key with the role `provider` that is bound to none: keys from before they were bound.
 ///
 /// Errors: `access_denied`.
 pub(crate) fn check_bound(grant: &Grant) -> Result<(), ApiError> {
@@ -135,7 +134,7 @@ pub(crate) fn check_bound(grant: &Grant) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The word on the wire of a unit variant.
+/// The serialised word of a unit variant.
 fn word(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -143,8 +142,8 @@ fn word(value: impl serde::Serialize) -> String {
     }
 }
 
-/// What a route asks of its caller. The type of a handler's argument names it, so a handler that
-/// forgets to ask has no caller at all.
+/// The right that a route needs. The type of a handler's argument names it, so a handler that forgets to ask
+/// has no caller at all.
 pub(crate) trait Right: 'static {
     /// The family that the route belongs to.
     const FAMILY: ResourceFamily;
@@ -293,7 +292,7 @@ mod tests {
             (&lambda, &runpod, false),
             (&lambda, &unbound, false),
             (&unbound, &lambda, false),
-            // A member reads what a provider does, and of every provider.
+            // A member reads everything that the role `provider` reads, and of every provider.
             (&grant(Role::Member), &lambda, false),
             (&grant(Role::Viewer), &lambda, false),
         ] {

@@ -41,7 +41,7 @@ impl AgentFile {
 /// The agents that nodes run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Agents {
-    /// One; none where nodes are pretended, or where nothing can be verified.
+    /// One; none where nodes are simulated, or where nothing can be verified.
     items: Vec<AgentEntry>,
 }
 

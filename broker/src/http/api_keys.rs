@@ -29,19 +29,19 @@ pub use super::credential::NewSecret;
 pub(crate) struct ApiKeyView {
     /// Its id.
     id: ApiKeyId,
-    /// Who stands behind it: the same for all keys that followed one another.
+    /// Its principal: the same for all keys that followed one another.
     principal_id: PrincipalId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
     /// The beginning of the key, to recognise it by.
     prefix: String,
-    /// What its bearer is there to do.
+    /// The bearer's role.
     role: Role,
     /// How far it reaches into each family of resources, within its role; a family that is not
     /// named is out of reach.
     #[schema(value_type = std::collections::BTreeMap<ResourceFamily, Scope>)]
     scopes: Scopes,
-    /// In which projects it works; `null` for all, and what is of the tenant as a whole.
+    /// The projects in which it works; `null` for all, and for the resources of the tenant as a whole.
     projects: Option<BTreeSet<ProjectId>>,
     /// The one provider that it reads, for the role `provider`; else `null`.
     provider_id: Option<ProviderId>,
@@ -92,24 +92,24 @@ pub(crate) struct MadeApiKey {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MakeApiKey {
-    /// What to call it.
+    /// Its name.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
-    /// What its bearer is there to do.
+    /// The bearer's role.
     role: Role,
-    /// How far it reaches; as far as its role does, when nothing is said.
+    /// The key's scopes; those of its role by default.
     #[serde(default)]
     #[schema(value_type = Option<std::collections::BTreeMap<ResourceFamily, Scope>>)]
     scopes: Option<Scopes>,
-    /// In which projects it works: everything outside is as if it were another tenant's. Only for
-    /// members, finance and viewers; where the key it is made with does, when nothing is said.
+    /// The projects in which it works; it sees everything outside them as another tenant's. Only for members,
+    /// finance and viewers; by default the projects of the key that makes it.
     #[serde(default)]
     #[schema(min_items = 1, max_items = 100)]
     projects: Option<BTreeSet<ProjectId>>,
     /// For the role `provider`, which needs it: the one provider that it reads.
     #[serde(default)]
     provider_id: Option<ProviderId>,
-    /// When it stops working; never, when nothing is said.
+    /// When it stops working; never by default.
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
 }
@@ -135,7 +135,7 @@ pub(crate) async fn list_api_keys(
 
 /// Makes an API key. It cannot be let at more, nor for longer, than the key it is made with.
 ///
-/// A token does not do: whoever finds one would have a key for good.
+/// A token is not enough: a thief of the token would otherwise have a key for good.
 #[utoipa::path(
     tag = "identity",
     params(IdempotencyHeader),
@@ -169,7 +169,7 @@ pub(crate) async fn make_api_key(
     };
     check_grant(&who, &grant, asked.expires_at, broker.now())?;
     let secret = NewSecret::generate();
-    // What is kept to answer a repetition with must not hold the key.
+    // The answer kept for a repetition must not hold the key.
     let kept_answer = |key: &ApiKey| made(key, None);
     idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
         let new = NewApiKey {
@@ -195,10 +195,10 @@ pub(crate) async fn make_api_key(
 /// The most projects that a key may name.
 const MOST_PROJECTS: usize = 100;
 
-/// The projects that a key of this role is to work in.
+/// The projects for a key of this role.
 ///
-/// Errors: `invalid_body` for none, for too many, and for a role that is not parted by projects;
-/// `unknown_reference` for one that the tenant does not have.
+/// Errors: `invalid_body` for none, for too many, and for a role that is not limited to projects;
+/// `unknown_reference` for a project that the tenant does not have.
 async fn known_projects(
     broker: &Broker,
     tenant: TenantId,
@@ -207,7 +207,8 @@ async fn known_projects(
 ) -> Result<Projects, ApiError> {
     if matches!(role, Role::Admin | Role::Provider) {
         return Err(ApiError::invalid_body(format!(
-            "`projects` is for members, finance and viewers; what the role `{}` looks after is in no project",
+            "`projects` is for members, finance and viewers; the resources of the role `{}` \
+             belong to no project",
             role.as_str()
         )));
     }
@@ -226,7 +227,7 @@ async fn known_projects(
     }
 }
 
-/// The provider that a key of this role is to be bound to.
+/// The provider for a key of this role.
 ///
 /// Errors: `invalid_body` for one that another role names, or the role `provider` does not;
 /// `unknown_reference` for one that is not there.
@@ -289,8 +290,8 @@ fn check_grant(
 
 /// Revokes an API key, and with it every token traded for it.
 ///
-/// Whoever made a key or holds it can revoke it, another's only an administrator; only a key that reaches
-/// no further than the caller's own, and not with a token.
+/// The maker and the holder of a key can revoke it; another's key only an administrator can. The key must
+/// reach no further than the caller's own, and a token cannot revoke.
 #[utoipa::path(
     tag = "identity",
     params(("id" = ApiKeyId, Path, description = "The key"), IdempotencyHeader),
@@ -305,7 +306,7 @@ pub(crate) async fn revoke_api_key(
 ) -> Result<HttpResponse, ApiError> {
     who.shown_api_key()?;
     let key = find_covered(&broker, &who, *id).await?;
-    // Whoever made it, and whoever holds it.
+    // The maker and the holder of the key.
     let maker = key.made_by.filter(|maker| *maker == who.id);
     who.may_change(maker.or(Some(key.principal)))?;
     idempotency::once(&broker, &who, &request, b"", async |effect| {
@@ -337,7 +338,7 @@ async fn find_covered(broker: &Broker, who: &Principal, id: ApiKeyId) -> Result<
     }
 }
 
-/// How a key is to be followed by another.
+/// The settings of the key that follows another.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateApiKey {
@@ -345,7 +346,7 @@ pub(crate) struct RotateApiKey {
     #[serde(default = "usual_overlap")]
     #[schema(minimum = 0, maximum = 2_592_000, default = 86_400)]
     overlap_seconds: u32,
-    /// When the new key stops working; when the old one would have, when nothing is said.
+    /// When the new key stops working; by default when the old one would have.
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
 }
@@ -361,8 +362,8 @@ const MOST_OVERLAP_SECONDS: u32 = 2_592_000;
 /// Makes the key that follows another: of the same principal, name, role and scopes. The old one
 /// lives on for a while, so that nothing stops while the new one is put in place.
 ///
-/// Whoever holds a key can rotate it; another principal's only an administrator can. A token does
-/// not do.
+/// The holder of a key can rotate it; another principal's key only an administrator can. A token cannot
+/// rotate.
 #[utoipa::path(
     tag = "identity",
     params(("id" = ApiKeyId, Path, description = "The key"), IdempotencyHeader),
@@ -388,7 +389,7 @@ pub(crate) async fn rotate_api_key(
         ));
     }
     let old = find_covered(&broker, &who, *id).await?;
-    // The new key is the same principal: whoever had it could end what that one made.
+    // The new key is the same principal, so its holder could end everything that principal made.
     who.may_change(Some(old.principal))?;
     let now = broker.now();
     let expires_at = expires_at.or(old.expires_at);

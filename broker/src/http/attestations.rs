@@ -16,7 +16,7 @@ use crate::flow::reserve::{self, ReserveError};
 use crate::flow::verify::read_document;
 use crate::platform::app::Broker;
 
-/// A signed result, and what it says.
+/// A signed result, and its content.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct AttestationBody {
     /// Its id.
@@ -30,11 +30,11 @@ pub(crate) struct AttestationBody {
     node_index: u32,
     /// The result.
     verdict: Verdict,
-    /// Whether anything about it was pretended. Then it says nothing about any real machine.
+    /// Whether any part of it was simulated. If so, it is no evidence about a real machine.
     simulated: bool,
     /// The countersigned document, a compact JWS. Its key is in `/.well-known/jwks.json`.
     jws: String,
-    /// What the document says.
+    /// The document's content.
     document: Attestation,
     /// When it was signed.
     created_at: DateTime<Utc>,
@@ -42,8 +42,8 @@ pub(crate) struct AttestationBody {
 
 /// One attestation about a machine that served the tenant.
 ///
-/// That of a re-check which the node passed is kept for a while; afterwards the answer is 410
-/// `attestation_let_go`, which says when it was and how it ended.
+/// The document of a re-check that the node passed is kept for a while. Afterwards the answer is 410
+/// `attestation_let_go`, with the time and the verdict of the re-check.
 #[utoipa::path(
     tag = "verifications",
     params(("id" = AttestationId, Path, description = "The attestation")),
@@ -78,8 +78,9 @@ pub(crate) async fn show_attestation(
     }))
 }
 
-/// Refuses whoever does not see what the machine served: a machine is in the project of that. Before the
-/// hand-off nobody reads it: it names the node's address, to which its tenant has no claim until then.
+/// Refuses callers who may not see the reservation that the machine served: the machine belongs to that
+/// reservation's project. Nobody reads it before the hand-off, because it names the node's address, which the
+/// tenant may not use until then.
 async fn may_read(
     broker: &Broker,
     whose: &Reach,
@@ -102,12 +103,13 @@ async fn may_read(
     Ok(())
 }
 
-/// What stays to be said of a document that was let go.
+/// The answer about a document that was deleted.
 fn let_go(id: AttestationId, gone: &LetGo) -> ApiError {
     let day = |at: DateTime<Utc>| at.format("%Y-%m-%d");
     let (checked, dropped) = (day(gone.checked_at), day(gone.let_go_at));
     ApiError::attestation_let_go(format!(
-        "{id} was a re-check of a node in use on {checked}, and said `{}`; its document was let go on {dropped}",
+        "{id} was a re-check of a node in use on {checked}, with verdict `{}`; its document was \
+         deleted on {dropped}",
         gone.verdict
     ))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: who did what, for whoever runs the service.
+//! `GET /v1/audit`: the audit log, for the operator of the service.
 
 pub(super) mod record;
 pub(super) mod refused;
@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::page::{Cursors, Page, limit};
 use crate::platform::app::Broker;
 
-/// Looks at an answer for what belongs into the log and is not there yet.
+/// Checks an answer for an event that belongs into the log and is not there yet.
 pub(super) async fn watch<B>(response: &ServiceResponse<B>) {
     record::record_rest(response).await;
     refused::note(response).await;
@@ -25,18 +25,18 @@ pub(super) async fn watch<B>(response: &ServiceResponse<B>) {
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct AuditItem {
-    /// The chain it stands in: the id of the tenant it is about, or `service`.
+    /// Its chain: the id of the tenant it is about, or `service`.
     chain: String,
     /// Its number in its chain, from 1.
     #[schema(minimum = 1)]
     seq: i64,
     /// When.
     at: DateTime<Utc>,
-    /// Who stood behind the credential; `null` on the command line.
+    /// The principal of the credential; `null` on the command line.
     principal_id: Option<String>,
     /// The tenant that they belonged to.
     own_tenant_id: Option<String>,
-    /// What they were there to do.
+    /// The caller's role.
     role: Option<String>,
     /// How they showed it: `api_key`, `token`, `oidc`, `command_line`.
     credential: String,
@@ -44,13 +44,13 @@ pub(crate) struct AuditItem {
     key_prefix: Option<String>,
     /// The outside issuer.
     issuer: Option<String>,
-    /// Who they were to that issuer.
+    /// Their subject at that issuer.
     subject: Option<String>,
-    /// What was asked for: the operation's id in this document, or the command.
+    /// The request: the operation's id in this document, or the command.
     operation: String,
-    /// The id of what it was done to.
+    /// The id of the target.
     target: Option<String>,
-    /// What came of it: `done`, `refused`, `failed`.
+    /// The outcome: `done`, `refused`, `failed`.
     outcome: String,
     /// The HTTP status of the answer.
     #[schema(minimum = 100, maximum = 599)]
@@ -101,7 +101,7 @@ const MAX_CHARS: usize = 100;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListAudit {
-    /// Only those about this tenant; everybody's and the service's own, when nothing is said.
+    /// Only those about this tenant; by default those of all tenants and of the service itself.
     #[param(inline)]
     tenant: Option<TenantId>,
     /// Only those of this principal.
@@ -129,7 +129,7 @@ pub(crate) struct ListAudit {
     limit: Option<u32>,
 }
 
-/// Lists what was done, by whom and from where, the newest first.
+/// Lists the actions, their callers and their origins, the newest first.
 #[utoipa::path(
     tag = "audit",
     params(ListAudit),

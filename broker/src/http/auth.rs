@@ -1,8 +1,8 @@
-//! Who is calling: the bearer of an API key, of a token traded for one, or of a token of an outside
+//! Identifies the caller: the bearer of an API key, of a token traded for one, or of a token of an outside
 //! issuer.
 //!
-//! A handler names the right it needs in the type of its argument ([`May`]). What each role may do
-//! is the table of [`super::access`].
+//! A handler names the right it needs in the type of its argument ([`May`]). The table of [`super::access`]
+//! holds the rights of each role.
 
 mod may;
 
@@ -33,8 +33,7 @@ pub(crate) use may::{InProjects, May, OfProviders};
 
 /// How exactly the last use of a key is noted.
 const TOUCH_EVERY: TimeDelta = TimeDelta::minutes(1);
-/// For how long a key is believed to be as it was read: so much later does a replica see that
-/// another one revoked it.
+/// For how long a key is trusted as it was read: a replica sees another one's revocation this much later.
 const BELIEVED: Duration = Duration::from_secs(1);
 
 /// The API keys that called within the last second, by their hash.
@@ -66,14 +65,14 @@ impl KnownKeys {
     }
 }
 
-/// Has every key read anew: one of them was changed here.
+/// Makes every key be read from the database again: one of them was changed here.
 pub(super) fn forget_keys(request: &HttpRequest) {
     if let Some(known) = request.app_data::<web::Data<KnownKeys>>() {
         known.0.invalidate_all();
     }
 }
 
-/// What a caller showed.
+/// The credential that a caller showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// An API key, or a token traded for one.
@@ -91,16 +90,16 @@ pub(crate) enum Shown {
     Login {
         /// The issuer.
         issuer: String,
-        /// Who the caller is to it.
+        /// The caller's subject there.
         subject: String,
     },
 }
 
-/// Who is calling.
+/// The caller.
 #[derive(Debug, Clone)]
 pub(crate) struct Principal {
-    /// Who stands behind the credential: the same for all keys that followed one another, and for
-    /// all logins of one subject.
+    /// The principal of the credential: the same for all keys that followed one another, and for all logins
+    /// of one subject.
     pub(crate) id: PrincipalId,
     /// The tenant that the call is about: the caller's own, or the one that an administrator
     /// named.
@@ -109,14 +108,14 @@ pub(crate) struct Principal {
     pub(crate) own_tenant: TenantId,
     /// Whether a tenant was named in the address.
     pub(crate) tenant_named: bool,
-    /// What the caller is allowed.
+    /// The caller's rights.
     pub(crate) grant: Grant,
-    /// What the caller showed.
+    /// The credential that the caller showed.
     pub(crate) shown: Shown,
 }
 
 impl Principal {
-    /// What of the tenant's things the caller reaches.
+    /// The part of the tenant's things that the caller reaches.
     pub(crate) fn reach(&self) -> Reach {
         Reach {
             tenant: self.tenant,
@@ -126,8 +125,7 @@ impl Principal {
 
     /// The API key that the caller showed.
     ///
-    /// Errors: `access_denied` for a token, ours or an outside issuer's: what it makes would
-    /// outlive it.
+    /// Errors: `access_denied` for a token, ours or an outside issuer's: a key made with it would outlive it.
     pub(crate) fn shown_api_key(&self) -> Result<ApiKeyId, ApiError> {
         match self.shown {
             Shown::Key {
@@ -162,8 +160,8 @@ impl Principal {
         }
     }
 
-    /// Lets pass whoever may change what `maker` made: the maker, and administrators. What nobody
-    /// is known to have made is an administrator's to change.
+    /// Admits the callers who may change a thing that `maker` made: the maker, and administrators. If the
+    /// maker is unknown, only an administrator may change it.
     ///
     /// Errors: `not_yours`.
     pub(crate) fn may_change(&self, maker: Option<PrincipalId>) -> Result<(), ApiError> {
@@ -171,7 +169,7 @@ impl Principal {
             return Ok(());
         }
         Err(ApiError::not_yours(
-            "somebody else of your tenant made it; ask them, or an administrator",
+            "another principal of your tenant made it; ask them, or an administrator",
         ))
     }
 
@@ -221,7 +219,7 @@ impl FromRequest for Principal {
     }
 }
 
-/// A bearer credential, whatever it is good for.
+/// A bearer credential of any kind.
 pub(crate) struct Bearer(pub(crate) String);
 
 impl FromRequest for Bearer {
@@ -254,7 +252,7 @@ pub(super) fn bearer(request: &HttpRequest) -> Result<&str, ApiError> {
     Ok(credential)
 }
 
-/// The one answer to every credential that is not good, whatever is wrong with it.
+/// The one answer to every invalid credential, regardless of the reason.
 fn invalid() -> ApiError {
     ApiError::invalid_token(
         "the credential is not known here or was revoked; use another key, or trade a key for a new token",
@@ -267,7 +265,7 @@ fn expired() -> ApiError {
     )
 }
 
-/// Who makes a request, where that was asked already.
+/// The caller of a request, where it was identified already.
 pub(crate) fn caller_of(request: &HttpRequest) -> Option<Arc<Principal>> {
     let extensions = request.extensions();
     extensions
@@ -275,17 +273,17 @@ pub(crate) fn caller_of(request: &HttpRequest) -> Option<Arc<Principal>> {
         .map(|Caller(who)| Arc::clone(who))
 }
 
-/// Has the caller of a request asked for anew.
+/// Makes the caller of a request be looked up again.
 pub(crate) fn forget_caller(request: &HttpRequest) {
     request.extensions_mut().remove::<Caller>();
 }
 
-/// Who makes a request, as it is kept with it.
+/// The caller of a request, as kept with it.
 struct Caller(Arc<Principal>);
 
-/// Who makes a request; asked once for each.
+/// The caller of a request; identified once for each.
 ///
-/// Errors: what is wrong with the credential or the tenant that it names.
+/// Errors: the fault of the credential or of the tenant that it names.
 pub(super) async fn identify(request: &HttpRequest) -> Result<Arc<Principal>, ApiError> {
     if let Some(known) = caller_of(request) {
         return Ok(known);
@@ -304,7 +302,7 @@ pub(super) async fn identify(request: &HttpRequest) -> Result<Arc<Principal>, Ap
     about(broker, request, caller).await
 }
 
-/// Whoever shows an API key.
+/// The caller who shows an API key.
 async fn of_api_key(
     broker: &Broker,
     request: &HttpRequest,
@@ -333,7 +331,7 @@ async fn of_api_key(
     Ok(holder)
 }
 
-/// Whoever holds a key that is good now, about their own tenant; that it was used is noted.
+/// The holder of a valid key, acting for their own tenant; records that the key was used.
 async fn of_key(broker: &Broker, key: &ApiKey, by_token: bool) -> Result<Principal, ApiError> {
     check_usable(key, broker.now())?;
     touch(broker, key).await;
@@ -361,7 +359,7 @@ async fn of_token(broker: &Broker, token: &str) -> Result<Principal, ApiError> {
         TokenRefusal::Invalid => invalid(),
         TokenRefusal::Expired => expired(),
     })?;
-    // What the key allows is read anew, so that a token never outlives what was taken from it.
+    // The key's rights are read again, so that a token never outlives a right that its key lost.
     let keys = broker.store().api_keys().across_tenants();
     let key = keys.find(claims.sub).await?;
     let key = key.filter(|key| key.tenant_id == claims.tenant);
@@ -386,7 +384,7 @@ async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Princ
         LoginRefusal::Expired => expired(),
         LoginRefusal::Nobody(why) => nobody(why),
         LoginRefusal::Unavailable => ApiError::issuer_unavailable(
-            "the issuer of this token does not tell its keys just now; try again in a moment",
+            "the issuer of this token does not answer with its keys; try again in a moment",
         )
         .retry_after_seconds(5),
     })?;
@@ -412,7 +410,7 @@ async fn of_login(broker: &Broker, issuer: &Issuer, token: &str) -> Result<Princ
 
 fn nobody(why: &str) -> ApiError {
     ApiError::not_a_member(format!(
-        "{why}; ask whoever runs the service to let you in, or use an API key"
+        "{why}; ask the operator of the service for access, or use an API key"
     ))
 }
 
@@ -433,7 +431,7 @@ async fn touch(broker: &Broker, key: &ApiKey) {
     }
 }
 
-/// Whom a call is about.
+/// The tenant that a call is about.
 #[derive(Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WhoseTenant {

@@ -1,4 +1,4 @@
-//! `GET /v1/balance`: what is spent, what is committed, and how long it lasts.
+//! `GET /v1/balance`: spending, commitments, and how long the caps last.
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
@@ -14,7 +14,7 @@ use super::query::{NoParameters, Query};
 use crate::platform::app::Broker;
 use crate::tenant::spending::{self, Balance, BalanceError, BudgetStanding, HoursLeft, Standing};
 
-/// How a tenant or a project stands.
+/// The balance of a tenant or a project.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct StandingView {
     /// US dollars charged for use that began today, UTC.
@@ -23,7 +23,7 @@ pub(crate) struct StandingView {
     charged_this_month_usd: Money,
     /// US dollars that open reservations may still cost until the month ends.
     open_this_month_usd: Money,
-    /// US dollars that are being charged for an hour just now.
+    /// The current charge rate. Units: US dollars per hour.
     burn_usd_per_hour: Money,
     /// Hours until the tightest cap is spent at this rate, rounded down to hundredths; `null` when
     /// none is spent before its period ends.
@@ -33,7 +33,7 @@ pub(crate) struct StandingView {
     tightest_budget_id: Option<BudgetId>,
 }
 
-/// How a project stands.
+/// The balance of a project.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProjectStandingView {
     /// The project.
@@ -44,7 +44,7 @@ pub(crate) struct ProjectStandingView {
     standing: StandingView,
 }
 
-/// How a budget stands in its present period.
+/// The state of a budget in its present period.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct BudgetStandingView {
     /// The budget.
@@ -69,15 +69,14 @@ pub(crate) struct BudgetStandingView {
     hours_left: Option<f64>,
 }
 
-/// How a tenant stands.
+/// The balance of a tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct BalanceView {
     /// As of when.
     as_of: DateTime<Utc>,
     #[serde(flatten)]
     total: StandingView,
-    /// US dollars that the tenant was credited since it began: it need not pay so much of what it
-    /// was charged.
+    /// US dollars that the tenant was credited since it began: it need not pay this part of its charges.
     credited_usd: Money,
     /// Each budget, the oldest first.
     budgets: Vec<BudgetStandingView>,
@@ -146,8 +145,8 @@ impl From<BalanceError> for ApiError {
     }
 }
 
-/// Shows what is spent today and this month, what is committed, what is being spent just now and
-/// how long the tightest cap lasts, for the tenant, each budget and each project.
+/// Shows the spending of today and this month, commitments, the current charge rate and how long the tightest
+/// cap lasts, for the tenant, each budget and each project.
 #[utoipa::path(
     tag = "spending",
     responses((status = 200, description = "The balance", body = BalanceView))

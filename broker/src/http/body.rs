@@ -3,8 +3,8 @@
 //! A body whose caller has to be known first is a [`LateBody`], one that may be known by its bytes an
 //! [`UnreadBody`].
 //!
-//! Two things that the usual reader lets pass are settled here: a name given twice in one object
-//! is refused, and a whole number written as `3.0` is the integer that JSON Schema says it is.
+//! Two things that the usual reader accepts are settled here: a name given twice in one object is refused,
+//! and a whole number written as `3.0` is an integer, as JSON Schema defines it.
 
 use std::fmt;
 use std::future::{Future, Ready, ready};
@@ -22,7 +22,7 @@ use serde_json::{Map, Number, Value};
 use super::error::ApiError;
 use crate::platform::json_fault;
 
-/// The largest body that is read when nothing else is said. Units: bytes.
+/// The default limit for a body's size. Units: bytes.
 const LIMIT_BYTES: usize = 256 * 1024;
 /// How long a body may take to arrive: one that never comes would keep its connection for good.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A JSON body that fits `T` and has at most `LIMIT` bytes.
 #[derive(Debug)]
 pub(crate) struct Body<T, const LIMIT: usize = LIMIT_BYTES> {
-    /// What it says.
+    /// The parsed value.
     pub(crate) value: T,
     /// The bytes as they came, by which a repeated request is known.
     pub(crate) bytes: Bytes,
@@ -159,7 +159,7 @@ async fn read(payload: web::Payload, limit: usize) -> Result<Bytes, ApiError> {
             "the body took longer than {seconds} s to arrive; send it again"
         ))
     };
-    // Takes memory for what came, not for what the head of the request announces.
+    // Takes memory for the bytes that came, not for the length that the request's head announces.
     let arrived = tokio::time::timeout(PATIENCE, payload.to_bytes_limited(limit));
     match arrived.await.map_err(too_slow)? {
         Ok(Ok(bytes)) => Ok(bytes),
@@ -189,7 +189,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     json_fault::read(value).map_err(ApiError::invalid_body)
 }
 
-/// Reads one JSON value; see the module's head for what it is strict about.
+/// Reads one JSON value; the module's head states its strict rules.
 ///
 /// Errors: text that is no JSON, or a name given twice in one object.
 pub(crate) fn read_strictly(bytes: &[u8]) -> serde_json::Result<Value> {
@@ -199,14 +199,14 @@ pub(crate) fn read_strictly(bytes: &[u8]) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// Tells `null` from a field that is left out.
+/// Distinguishes `null` from a field that is left out.
 pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
-/// Reads any JSON value; see the module's head for what it is strict about.
+/// Reads any JSON value; the module's head states its strict rules.
 struct Strict;
 
 impl<'de> DeserializeSeed<'de> for Strict {

@@ -1,5 +1,5 @@
-//! `/v1/budgets`: caps on what a day or a month may cost. An administrator sets them; tenants read
-//! their own. How each stands is in `GET /v1/balance`.
+//! `/v1/budgets`: caps on the cost of a day or a month. An administrator sets them; tenants read their own.
+//! `GET /v1/balance` shows the state of each.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};
@@ -30,11 +30,11 @@ pub(crate) struct BudgetView {
     period: BudgetPeriod,
     /// US dollars that may be spent in one period.
     cap_usd: Money,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     mode: BudgetMode,
-    /// At which percentages of the cap an event tells.
+    /// The percentages of the cap at which an event is sent.
     thresholds_percent: Vec<u16>,
-    /// How many seconds what runs goes on once the cap is spent.
+    /// How many seconds running machines continue once the cap is spent.
     grace_seconds: u32,
     /// When it was made.
     created_at: DateTime<Utc>,
@@ -59,20 +59,20 @@ impl From<&Budget> for BudgetView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddBudget {
-    /// The project it is to be for; all of the tenant's together, when nothing is said.
+    /// The project that it limits; all of the tenant's together by default.
     #[serde(default)]
     project_id: Option<ProjectId>,
     /// How long the cap runs: a calendar day or month, UTC.
     period: BudgetPeriod,
     /// US dollars that may be spent in one period, above 0.
     cap_usd: Money,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     mode: BudgetMode,
-    /// At which percentages of the cap an event tells: up to ten different ones.
+    /// The percentages of the cap at which an event is sent: up to ten different ones.
     #[serde(default = "usual_thresholds")]
     #[schema(max_items = 10, minimum = 1, maximum = 1_000, default = json!([50, 80, 100]))]
     thresholds_percent: Vec<u16>,
-    /// How many seconds what runs goes on once the cap is spent, where it is to be ended.
+    /// How many seconds running machines continue once the cap is spent, in the mode that ends them.
     #[serde(default = "usual_grace")]
     #[schema(maximum = 604_800, default = 3_600)]
     grace_seconds: u32,
@@ -86,21 +86,21 @@ const fn usual_grace() -> u32 {
     3_600
 }
 
-/// What is to be different; what is left out stays.
+/// The changes; fields that are left out stay.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeBudget {
     /// US dollars that may be spent in one period, above 0.
     #[serde(default)]
     cap_usd: Option<Money>,
-    /// What happens when it is reached.
+    /// The action when it is reached.
     #[serde(default)]
     mode: Option<BudgetMode>,
-    /// At which percentages of the cap an event tells.
+    /// The percentages of the cap at which an event is sent.
     #[serde(default)]
     #[schema(max_items = 10, minimum = 1, maximum = 1_000)]
     thresholds_percent: Option<Vec<u16>>,
-    /// How many seconds what runs goes on once the cap is spent.
+    /// How many seconds running machines continue once the cap is spent.
     #[serde(default)]
     #[schema(maximum = 604_800)]
     grace_seconds: Option<u32>,
@@ -140,7 +140,7 @@ pub(crate) async fn list_budgets(
     Ok(web::Json(page.map(BudgetView::from)))
 }
 
-/// Makes a budget: for an administrator. What is committed already counts against it and stays.
+/// Makes a budget: for an administrator. Existing commitments count against it and stay.
 #[utoipa::path(
     tag = "spending",
     params(IdempotencyHeader),
@@ -199,8 +199,8 @@ pub(crate) async fn show_budget(
     Ok(web::Json(BudgetView::from(&budget)))
 }
 
-/// Changes a budget: for an administrator. What was told in this period is not told again, and a
-/// stop that was announced is withdrawn when the new cap is not spent.
+/// Changes a budget: for an administrator. Notices sent in this period are not sent again, and an announced
+/// stop is withdrawn when the new cap is not spent.
 #[utoipa::path(
     tag = "spending",
     params(("id" = BudgetId, Path, description = "The budget"), IdempotencyHeader),

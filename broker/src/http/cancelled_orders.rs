@@ -1,5 +1,5 @@
-//! `GET /v1/reports/cancelled-orders`: what tenants ordered and cancelled before the hand-off, for the
-//! operator who pays for it.
+//! `GET /v1/reports/cancelled-orders`: the orders that tenants cancelled before the hand-off, for the
+//! operator who pays for them.
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
@@ -19,19 +19,18 @@ use crate::platform::app::Broker;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhenCancelled {
-    /// Only what was cancelled after this time; from the first of this month on, when nothing is
-    /// said.
+    /// Only orders cancelled after this time; by default from the first of this month on.
     from: Option<DateTime<Utc>>,
-    /// Only what was cancelled before this time.
+    /// Only orders cancelled before this time.
     to: Option<DateTime<Utc>>,
 }
 
-/// What one tenant cancelled before the hand-off.
+/// The orders that one tenant cancelled before the hand-off.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct CancelledOrdersView {
     /// The tenant.
     tenant_id: TenantId,
-    /// What it is called.
+    /// Its name.
     tenant: String,
     /// How many orders its providers had accepted.
     orders: u64,
@@ -46,7 +45,7 @@ pub(crate) struct CancelledOrdersReport {
     items: Vec<CancelledOrdersView>,
 }
 
-/// Lists what each tenant's cancels before the hand-off cost the operator. For an administrator.
+/// Lists the operator's cost of each tenant's cancels before the hand-off. For an administrator.
 #[utoipa::path(
     tag = "reports",
     params(WhenCancelled),

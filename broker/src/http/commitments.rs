@@ -1,5 +1,5 @@
-//! `/v1/commitments`: capacity that a tenant has paid for at a provider. Plans take it first, at what
-//! it still costs.
+//! `/v1/commitments`: capacity that a tenant has paid for at a provider. Plans take it first, at its
+//! remaining cost.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
@@ -21,12 +21,12 @@ use super::query::{NoParameters, Query};
 use crate::flow::ingest::catch_up;
 use crate::platform::app::Broker;
 
-/// Capacity that is paid for, and what is left of it.
+/// Capacity that is paid for, and the part of it that is left.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct CommitmentView {
     /// Its id.
     id: CommitmentId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
     /// Where it was paid for.
     provider: ProviderId,
@@ -45,7 +45,7 @@ pub(crate) struct CommitmentView {
     price_usd_node_hour: Money,
     /// When it expires.
     expires_at: DateTime<Utc>,
-    /// When it was made known.
+    /// When it was registered.
     created_at: DateTime<Utc>,
 }
 
@@ -73,7 +73,7 @@ impl CommitmentView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddCommitment {
-    /// What to call it: the number of a contract, say.
+    /// Its name: the number of a contract, say.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
     /// Where it was paid for.
@@ -85,21 +85,21 @@ pub(crate) struct AddCommitment {
     /// The GPU; this or `sku`.
     #[serde(default)]
     gpu: Option<market::gpu::Gpu>,
-    /// GPUs of one node; nodes of every size, when nothing is said.
+    /// GPUs of one node; nodes of every size by default.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 1_024)]
     gpus: Option<u32>,
-    /// The country that it stands in; any, when nothing is said.
+    /// The country that it stands in; any by default.
     #[serde(default)]
     country: Option<market::place::Country>,
-    /// The region as the provider writes it; any, when nothing is said.
+    /// The region as the provider writes it; any by default.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     region: Option<String>,
     /// Nodes that it is for at a time.
     #[schema(minimum = 1, maximum = 100_000)]
     nodes: u32,
-    /// Node-hours that are left of it; as many as there are until it expires, when nothing is said.
+    /// Node-hours that are left of it; by default as many as there are until it expires.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 1_000_000_000)]
     node_hours: Option<u32>,
@@ -166,8 +166,8 @@ pub(super) fn check_provider(broker: &Broker, provider: &ProviderId) -> Result<(
     )))
 }
 
-/// Has plans of this replica reckon with what was just kept. It is kept: where the database answers no
-/// more, this replica learns of it as the others do.
+/// Makes plans of this replica use the row that was just kept. The row is kept in any case: if the database
+/// no longer answers, this replica learns of it as the others do.
 pub(super) async fn take_up(broker: &Broker) {
     if let Err(error) = catch_up(broker).await {
         warn!(error = %crate::chain(&error), "Own capacity was changed and could not be read yet");
@@ -198,8 +198,8 @@ pub(crate) async fn list_commitments(
     Ok(web::Json(page.map(|open| CommitmentView::at(&open, now))))
 }
 
-/// Makes capacity known that is paid for. Plans take it first from then on. For administrators, who
-/// name the tenant with `?tenant=`: it says what that tenant pays.
+/// Registers capacity that is paid for. From then on plans take it first. For administrators, who name the
+/// tenant with `?tenant=`: it shows that tenant's prices.
 #[utoipa::path(
     tag = "capacity",
     params(IdempotencyHeader),
@@ -253,7 +253,7 @@ pub(crate) async fn show_commitment(
     Ok(web::Json(CommitmentView::at(&open, now)))
 }
 
-/// Withdraws a commitment: no plan takes it any more. What is quoted or reserved stays as it is.
+/// Withdraws a commitment: no plan takes it any more. Existing quotes and reservations stay as they are.
 #[utoipa::path(
     tag = "capacity",
     params(("id" = CommitmentId, Path, description = "The commitment"), IdempotencyHeader),

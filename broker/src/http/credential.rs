@@ -1,8 +1,8 @@
 //! Credentials: how API keys and short-lived tokens are made and read. Pure.
 //!
-//! A key is 256 random bits behind a prefix that a scanner recognises; only its BLAKE3 hash is
-//! kept. A token is a JWT signed with our own Ed25519 key. Whether the key behind a credential
-//! still stands is asked of the store in [`super::auth`].
+//! A key is 256 random bits behind a prefix that a scanner recognises; only its BLAKE3 hash is kept. A token
+//! is a JWT signed with our own Ed25519 key. [`super::auth`] asks the store whether the key behind a
+//! credential is still valid.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::access::Grant;
 use crate::platform::keys::{KeyPair, TOKEN_LIFETIME};
 
-/// What every API key begins with.
+/// The prefix of every API key.
 pub const API_KEY_PREFIX: &str = "gpb_";
 
 /// How far two clocks may differ. Units: seconds.
@@ -69,7 +69,7 @@ pub fn hash_api_key(secret: &str) -> String {
     blake3::hash(secret.as_bytes()).to_hex().to_string()
 }
 
-/// What a token says. Times are seconds since 1970.
+/// The claims of a token. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claims {
     iss: String,
@@ -94,7 +94,7 @@ pub(crate) enum TokenRefusal {
     Expired,
 }
 
-/// Signs a token for the bearer of an API key and says when it expires.
+/// Signs a token for the bearer of an API key and returns when it expires.
 ///
 /// Errors: the signer's, which an Ed25519 key never gives.
 pub(crate) fn sign_token(
@@ -124,7 +124,7 @@ pub(crate) fn sign_token(
     Ok((token, expires_at))
 }
 
-/// The name of the key that a token says it was signed with. Nothing is verified yet.
+/// The name of the signing key, as a token states it. Nothing is verified yet.
 pub(crate) fn token_kid(token: &str) -> Option<String> {
     jsonwebtoken::decode_header(token).ok()?.kid
 }
@@ -192,7 +192,7 @@ mod tests {
             .0
     }
 
-    /// Signs whatever it is given, as an attacker with another key or a careless one of ours would.
+    /// Signs any given bytes, like an attacker with another key or a careless key of ours.
     fn signed(signer: &KeyPair, header: &Header, claims: &serde_json::Value) -> String {
         jsonwebtoken::encode(header, claims, &signer.encoding()).expect("signed")
     }

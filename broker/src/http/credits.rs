@@ -1,4 +1,4 @@
-//! `/v1/credits`: what tenants need not pay. An administrator gives them; tenants read their own.
+//! `/v1/credits`: amounts that tenants need not pay. An administrator gives them; tenants read their own.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -25,7 +25,7 @@ pub(crate) struct CreditView {
     id: CreditId,
     /// US dollars that the tenant need not pay.
     amount_usd: Money,
-    /// What for.
+    /// The reason.
     reason: String,
     /// When it was given.
     granted_at: DateTime<Utc>,
@@ -48,7 +48,7 @@ impl From<&Credit> for CreditView {
 pub(crate) struct GrantCredit {
     /// US dollars, above 0 and at most 1000000.
     amount_usd: Money,
-    /// What for; the tenant reads it too.
+    /// The reason; the tenant reads it too.
     #[schema(min_length = 1, max_length = 200)]
     reason: String,
 }
@@ -73,7 +73,7 @@ pub(crate) async fn list_credits(
 
 /// Gives a tenant a credit: for an administrator, and for good.
 ///
-/// It is booked against what the tenant owes and changes no charge.
+/// It is booked against the tenant's debt and changes no charge.
 #[utoipa::path(
     tag = "reports",
     params(("tenant" = inline(TenantId), Query, description = "The tenant that need not pay"), IdempotencyHeader),

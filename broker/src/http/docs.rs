@@ -129,7 +129,7 @@ fn field(name: &str, must: bool, schema: &Value, what: &Value) -> String {
     format!("<dt><code>{name}</code>: {kind}{must}</dt><dd>{what}</dd>")
 }
 
-/// What a schema takes, in a few words; named schemas are links.
+/// The values that a schema takes, in a few words; named schemas are links.
 fn kind(schema: &Value) -> String {
     if let Some(name) = schema["$ref"]
         .as_str()

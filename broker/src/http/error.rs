@@ -1,7 +1,7 @@
 //! Problem documents (RFC 9457): every refusal has a stable code, and the table of codes is here.
 //!
-//! What a stage's error means at the edge stands beside the handler that calls the stage. The
-//! request id is put in by `request`, which knows it.
+//! The handler that calls a stage maps the stage's errors to codes. `request`, which knows the request id,
+//! puts it in.
 
 use actix_web::HttpResponse;
 use actix_web::body::BoxBody;
@@ -30,8 +30,8 @@ pub(crate) struct Code {
 
 /// A refusal as the caller sees it.
 ///
-/// `detail` says what is wrong and what to do; it carries nothing of the database. What looks like a
-/// key in it is hidden when it is shown.
+/// `detail` names the fault and the remedy; it carries nothing of the database. Words in it that look like
+/// keys are hidden when it is shown.
 #[derive(Debug)]
 pub struct ApiError {
     code: &'static Code,
@@ -66,21 +66,21 @@ codes! {
     token_missing, 401, "A credential is needed";
     invalid_token, 401, "The credential is not valid";
     token_expired, 401, "The credential has expired";
-    not_a_member, 403, "The login is valid, and is nobody here";
-    not_yours, 403, "Somebody else of the tenant made it";
+    not_a_member, 403, "Authenticated, but not a member of any tenant";
+    not_yours, 403, "Made by another principal of the tenant";
     access_denied, 403, "The credential does not allow this";
     grant_exceeds_own, 403, "A key cannot grant more than its maker has";
     route_not_found, 404, "There is no such route";
-    not_found, 404, "There is no such thing";
+    not_found, 404, "Not found";
     method_not_allowed, 405, "The route does not take this method";
-    body_too_slow, 408, "The body came too slowly";
-    above_ceiling, 409, "The quote passes the ceiling";
+    body_too_slow, 408, "The body arrived too slowly";
+    above_ceiling, 409, "The quote exceeds the ceiling";
     agent_key_committed, 409, "The key of the agent was committed before";
-    already_exists, 409, "It exists already";
-    budget_exceeded, 409, "A budget does not let it through";
+    already_exists, 409, "Already exists";
+    budget_exceeded, 409, "Budget exceeded";
     capacity_taken, 409, "The capacity was taken meanwhile";
     commitment_used, 409, "Less is left of the commitment than was quoted";
-    changed_meanwhile, 409, "It was changed meanwhile";
+    changed_meanwhile, 409, "Changed concurrently";
     hold_lapsed, 409, "The hold has lapsed";
     key_not_active, 409, "The key is revoked, has expired or was rotated";
     endpoint_disabled, 409, "The webhook endpoint is disabled";
@@ -90,25 +90,25 @@ codes! {
     no_ssh_key, 409, "There is no SSH key to install";
     nothing_matches, 409, "Nothing that can be ordered satisfies the demand";
     offer_changed, 409, "The offer changed since the plan was made";
-    offer_cooling_down, 409, "The offer failed several times of late and rests";
+    offer_cooling_down, 409, "The offer failed several times recently and is in cool-down";
     offer_not_orderable, 409, "The offer cannot be ordered here";
     plan_outdated, 409, "The plan is of another release";
-    outside_policy, 409, "A provider is not what the policy asks for";
-    own_capacity_full, 409, "The tenant has made known as much of its own as it may";
-    provider_configured, 409, "The configuration says how the provider is connected";
+    outside_policy, 409, "A provider does not meet the policy";
+    own_capacity_full, 409, "The tenant has reached its limit of registered own capacity";
+    provider_configured, 409, "The provider is connected by the configuration";
     provider_disabled, 409, "The provider is disabled";
     provider_in_use, 409, "Something may still run at the provider";
     provider_not_connected, 409, "The provider has no credential here";
-    provider_quarantined, 409, "The provider is in quarantine";
-    quota_exceeded, 409, "A limit does not let it through";
+    provider_quarantined, 409, "The provider is suspended";
+    quota_exceeded, 409, "Quota exceeded";
     quote_lapsed, 409, "The quote has lapsed";
     quote_taken, 409, "The quote was taken already";
     siblings_not_ready, 409, "Other nodes of the lease have not enrolled yet";
     step_out_of_order, 409, "The step does not fit the conversation";
-    too_many_budgets, 409, "The tenant has as many budgets as it may";
+    too_many_budgets, 409, "The tenant has reached its number of budgets";
     tags_required, 422, "Tags that the tenant requires are missing";
-    no_room, 409, "The tenant has as many of these as it may";
-    too_many_endpoints, 409, "The tenant has as many webhook endpoints as it may";
+    no_room, 409, "Resource limit reached";
+    too_many_endpoints, 409, "The tenant has reached its number of webhook endpoints";
     verification_interrupted, 409, "The conversation cannot go on";
     wrong_state, 409, "The reservation is in another state";
     attestation_let_go, 410, "The result of a re-check is no longer kept";
@@ -122,21 +122,21 @@ codes! {
     kind_not_supported, 422, "This kind of demand is not supported yet";
     idempotency_key_reused, 422, "The key was used for another request";
     credential_refused, 422, "The provider does not take the credential";
-    invalid_webhook_url, 422, "Nothing is sent to this URL";
-    invalid_ssh_key, 422, "The text is no public key that a machine gets";
+    invalid_webhook_url, 422, "The URL is not allowed for webhooks";
+    invalid_ssh_key, 422, "Not an accepted SSH public key";
     node_refused, 422, "The node cannot be verified";
-    result_refused, 422, "The result is not one about the node";
+    result_refused, 422, "The result is not about the node";
     too_many_leases, 422, "The reservation takes too many orders";
     unknown_reference, 422, "The body names something that is not there";
-    rate_limited, 429, "These were too many calls";
+    rate_limited, 429, "Too many requests";
     too_many_cancelled, 429, "Too many orders were cancelled before their hand-off";
     too_many_unused_holds, 429, "Too many holds went unused";
-    too_many_reports, 429, "Nodes of the reservation were reported as often as they may be";
-    too_many_rechecks, 429, "The node was looked at not long ago";
-    too_many_streams, 429, "The tenant has as many streams open as it may";
-    internal, 500, "Something broke on our side";
-    busy, 503, "The service has too much to do just now";
-    database_unavailable, 503, "The database cannot do it just now";
+    too_many_reports, 429, "The reservation has reached its number of node reports";
+    too_many_rechecks, 429, "The node was checked recently";
+    too_many_streams, 429, "The tenant has reached its number of open streams";
+    internal, 500, "Internal error";
+    busy, 503, "The service is overloaded";
+    database_unavailable, 503, "The database is temporarily unavailable";
     issuer_unavailable, 503, "The issuer of the login does not answer";
     not_ready, 503, "The service is not ready";
     outcome_unknown, 503, "The outcome is unknown";
@@ -160,13 +160,13 @@ impl ApiError {
         self
     }
 
-    /// Says when to try again.
+    /// Adds when to try again.
     pub(crate) fn retry_after_seconds(mut self, seconds: u64) -> Self {
         self.retry_after_seconds = Some(seconds);
         self
     }
 
-    /// Says which methods the route takes.
+    /// Adds the methods that the route takes.
     pub(crate) fn with_allow(mut self, methods: String) -> Self {
         self.allow = Some(methods);
         self
@@ -185,7 +185,7 @@ impl ApiError {
         self.code.name
     }
 
-    /// The document that says so.
+    /// The problem document.
     pub(crate) fn problem(&self, request_id: Option<&str>) -> Problem {
         Problem {
             r#type: format!("urn:gpu-broker:problem:{}", self.code.name),
@@ -199,7 +199,7 @@ impl ApiError {
     }
 }
 
-/// What is at fault, without what looks like a key.
+/// The fault, without words that look like keys.
 fn without_keys(fault: &DemandFault) -> DemandFault {
     DemandFault {
         field: masked(&fault.field).into_owned(),
@@ -243,7 +243,7 @@ impl From<store::StoreError> for ApiError {
         match &error {
             E::NotFound { what } => Self::not_found(format!("there is no such {what} here")),
             E::Stale => Self::changed_meanwhile(
-                "someone else changed it at the same moment; read it again, then decide anew",
+                "someone else changed it at the same moment; read it again, then decide again",
             ),
             E::Conflict(conflict @ store::Conflict::OwnCapacityFull { .. }) => {
                 Self::own_capacity_full(conflict.to_string())
@@ -285,7 +285,7 @@ impl From<store::StoreError> for ApiError {
             E::LimitExceeded(refusal) => Self::quota_exceeded(refusal.to_string()),
             E::BudgetExceeded(refusal) => Self::budget_exceeded(refusal.to_string()),
             E::Conflict(store::Conflict::ProviderInUse) => Self::provider_in_use(
-                "it is enabled, or holds or leases there are open, and they are looked after with this credential; disable the provider, wait until nothing is open there, then try again",
+                "it is enabled, or has open holds or leases, which need this credential; disable the provider, wait until nothing is open there, then try again",
             ),
             E::Conflict(conflict @ store::Conflict::ProviderDisabled { .. }) => {
                 Self::provider_disabled(format!("{conflict}; plan again"))
@@ -302,14 +302,14 @@ impl From<store::StoreError> for ApiError {
             E::Unavailable { .. } => {
                 log(&error);
                 Self::database_unavailable(
-                    "the database cannot be reached, is full or is too busy, and what was asked for was not done; try again in a moment",
+                    "the database cannot be reached, is full or is too busy, and the request was not carried out; try again in a moment",
                 )
                 .retry_after_seconds(DATABASE_RETRY_SECONDS)
             }
             E::OutcomeUnknown { .. } => {
                 log(&error);
                 Self::outcome_unknown(
-                    "the connection to the database was lost at the last moment, so that it was done either whole or not at all; send the same again under the same `Idempotency-Key`, or, without one, look first whether it is there",
+                    "the connection to the database was lost at the last moment, so the request was carried out either completely or not at all; send it again with the same `Idempotency-Key`, or, without one, check first whether it took effect",
                 )
                 .retry_after_seconds(DATABASE_RETRY_SECONDS)
             }
@@ -318,7 +318,7 @@ impl From<store::StoreError> for ApiError {
     }
 }
 
-/// What the caller is not told goes to the log, once.
+/// Logs, once, the causes that the caller does not see.
 fn log(error: &(dyn std::error::Error + 'static)) {
     let causes = crate::chain(error);
     tracing::error!(error = %causes, "A request failed: {causes}");
@@ -335,7 +335,7 @@ pub struct Problem {
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong this time, and what to do.
+    /// The fault in this case, and the remedy.
     detail: String,
     /// The stable code to act on.
     #[schema(schema_with = code_schema)]

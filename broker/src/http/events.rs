@@ -1,4 +1,4 @@
-//! `/v1/events`: what happened, as a list or as a stream.
+//! `/v1/events`: events, as a list or as a stream.
 
 mod stream;
 
@@ -25,13 +25,13 @@ const MOST: u64 = (1 << 53) - 1;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListEvents {
-    /// Only what came after the event with this `sequence`; from the first one that is kept on, when
-    /// nothing is said. Where what came after it is no longer kept, the answer is 410
-    /// `events_pruned`, which names the first one that is.
+    /// Only events after the one with this `sequence`; by default from the first one that is kept on. If the
+    /// events after it are no longer kept, the answer is 410 `events_pruned`, which names the first one that
+    /// is.
     #[serde(skip_serializing_if = "crate::http::page::left_out")]
     #[param(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     since: Option<u64>,
-    /// Only these kinds, parted by commas.
+    /// Only these kinds, separated by commas.
     #[param(example = "reservation.active,reservation.closed")]
     types: Option<String>,
     /// The cursor of the page before; it beats `since`.
@@ -43,7 +43,7 @@ pub(crate) struct ListEvents {
     limit: Option<u32>,
 }
 
-/// Where a stream goes on, as the document shows it.
+/// Where a stream continues, as the document shows it.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(
@@ -65,7 +65,7 @@ pub(crate) struct LastEventId {
     tag = "events",
     params(ListEvents, LastEventId),
     responses((
-        status = 200, description = "A page of events, or a stream that goes on",
+        status = 200, description = "A page of events, or a live stream",
         content((Page<Event> = "application/json"), (String = "text/event-stream")),
     ))
 )]
@@ -87,7 +87,7 @@ pub(crate) async fn list_events(
         ListEvents, LastEventId,
     ),
     responses((
-        status = 200, description = "A page of events, or a stream that goes on",
+        status = 200, description = "A page of events, or a live stream",
         content((Page<Event> = "application/json"), (String = "text/event-stream")),
     ))
 )]
@@ -122,7 +122,7 @@ async fn answer(
         let said = format!("`since` must be at most {MOST}");
         return Err(ApiError::invalid_parameter(said));
     }
-    // Read for a list too: nonsense is refused whatever is asked for.
+    // Read for a list too: a bad value is refused on every path.
     let resumed = stream::last_event_id(request)?;
     let mut filter = EventFilter {
         after,
@@ -147,8 +147,7 @@ async fn answer(
     Ok(HttpResponse::Ok().json(cursors.page(found, limit, |event| event.sequence)))
 }
 
-/// Refuses to go on after an event whose next ones are no longer kept: what is missing would be
-/// passed over in silence.
+/// Refuses to continue after an event whose next ones are no longer kept: the gap would go unnoticed.
 ///
 /// Errors: `events_pruned`.
 fn check_kept(since: u64, horizon: u64) -> Result<(), ApiError> {
@@ -156,7 +155,7 @@ fn check_kept(since: u64, horizon: u64) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::events_pruned(format!(
-        "events up to number {horizon} are no longer kept; look at what they told of anew, then go on with `since={horizon}`"
+        "events up to number {horizon} are no longer kept; read the affected resources again, then continue with `since={horizon}`"
     )))
 }
 
@@ -169,7 +168,7 @@ fn kinds(words: Option<&str>) -> Result<Vec<EventType>, ApiError> {
         .map_err(|error| ApiError::invalid_parameter(format!("`types`: {error}")))
 }
 
-/// Whether a stream is asked for by name: what accepts anything gets the list.
+/// Whether the caller asks for a stream by name: one that accepts anything gets the list.
 fn wants_stream(request: &HttpRequest) -> bool {
     let accepted = request.headers().get_all(ACCEPT);
     accepted

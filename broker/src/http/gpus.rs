@@ -1,4 +1,4 @@
-//! `GET /v1/gpus` and `GET /v1/gpus/{gpu}/index`: the catalogue of GPUs, and what they cost today.
+//! `GET /v1/gpus` and `GET /v1/gpus/{gpu}/index`: the catalogue of GPUs, and their prices today.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::page::{Cursors, Page, WhichPage, limit};
 use crate::platform::app::Broker;
 
-/// Lists the GPUs that the broker knows, with what is published of each.
+/// Lists the GPUs that the broker knows, with the published facts of each.
 #[utoipa::path(
     tag = "gpus",
     params(WhichPage),
@@ -47,7 +47,7 @@ pub(crate) async fn list_gpus(
     ))
 }
 
-/// What a GPU costs today.
+/// The price of a GPU today.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct PriceIndex {
     /// The GPU or family that was asked for.
@@ -61,7 +61,7 @@ pub(crate) struct PriceIndex {
     terms: Vec<TermsIndex>,
 }
 
-/// What a GPU costs under some terms.
+/// The price of a GPU under some terms.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct TermsIndex {
     /// The terms.

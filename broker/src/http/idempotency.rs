@@ -25,7 +25,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// The longest key.
 const MAX_KEY: usize = 255;
 
-/// What an effect takes along in its transaction.
+/// The rows that an effect writes in its transaction as well.
 #[derive(Debug)]
 pub(crate) struct Effect {
     mark: Option<IdempotencyMark>,
@@ -33,7 +33,7 @@ pub(crate) struct Effect {
 }
 
 impl Effect {
-    /// Does the work and says whether its entry is written.
+    /// Does the work and returns whether its entry is written.
     async fn done(
         &self,
         request: &HttpRequest,
@@ -77,8 +77,8 @@ fn key(request: &HttpRequest) -> Result<Option<&str>, ApiError> {
     }
 }
 
-/// The key as it is kept. What was answered to others of the tenant is no answer for a caller who
-/// works in some projects only, so such a caller's keys are of those projects.
+/// The key as it is kept. A caller who works in some projects only must not get the answers of others of the
+/// tenant, so such a caller's keys are separate by projects.
 fn within_reach<'a>(key: &'a str, who: &Principal) -> Cow<'a, str> {
     match who.grant.projects {
         Projects::All => Cow::Borrowed(key),
@@ -89,7 +89,7 @@ fn within_reach<'a>(key: &'a str, who: &Principal) -> Cow<'a, str> {
     }
 }
 
-/// What is asked beyond method and path: of some calls the query says whom they are about.
+/// The request beyond method and path: in some calls the query names the tenant.
 fn digest(query: &str, body: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(body);
@@ -103,8 +103,8 @@ fn digest(query: &str, body: &[u8]) -> blake3::Hash {
 
 /// Does `work` once for the key of the request, or answers as it was answered then.
 ///
-/// `body` is what makes two requests the same, beside method, path and query. The work must complete the
-/// effect in the transaction of what it does (see [`completion`]).
+/// Two requests are the same if `body`, method, path and query are. The work must complete the effect in its
+/// own transaction (see [`completion`]).
 /// Errors: those of the work; `idempotency_key_reused`, `idempotency_in_progress`.
 pub(crate) async fn once(
     broker: &Broker,
@@ -131,7 +131,7 @@ pub(crate) async fn once(
             if done.is_err()
                 && let Err(error) = keys.abandon(&mark).await
             {
-                warn!(error = %error, "Could not give an idempotency key back; it lapses by itself");
+                warn!(error = %error, "Could not release an idempotency key; it lapses by itself");
             }
             done.map(respond)
         }
@@ -162,7 +162,7 @@ pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
     }
 }
 
-/// What the write behind an effect is to complete. `render` shows the row that it leads to.
+/// The completion of the write behind an effect. `render` shows the resulting row.
 pub(crate) fn completion<'a, T>(
     effect: &'a Effect,
     render: &'a (dyn Fn(&T) -> Answer + Send + Sync),
@@ -174,7 +174,7 @@ pub(crate) fn completion<'a, T>(
     })
 }
 
-/// The answer to what leaves nothing to show.
+/// The answer of an effect that leaves nothing to show.
 pub(crate) fn gone(_: &()) -> Answer {
     Answer {
         status: StatusCode::NO_CONTENT.as_u16(),

@@ -1,12 +1,12 @@
-//! Rate limits: how often a caller may call, by what the call costs.
+//! Rate limits: how often a caller may call, by the cost of the call.
 //!
-//! A key has a quota for reads and one for writes and plans, and so have all of its tenant together,
-//! or a tenant would have as much as it makes keys; whoever shows no valid credential has one by
-//! address. Nodes that prove themselves and those who watch our health are not counted: one
-//! address may stand for a whole fleet. Whoever shows no token of a node there, or a wrong one, is
-//! counted by address as well; a right one is let through all the same.
+//! A key has a quota for reads and one for writes and plans. All keys of a tenant together have one too, or a
+//! tenant would get more by making more keys. A caller without a valid credential has one by address. Nodes
+//! that prove themselves and health checks are not counted: one address may stand for a whole fleet. At the
+//! routes of nodes, a caller with no node token or a wrong one is counted by address as well; one with a
+//! valid token is always admitted.
 //!
-//! Every counted answer says where the caller stands, in the three fields that clients read
+//! Every counted answer shows the caller's remaining quota, in the three fields that clients read
 //! (draft-ietf-httpapi-ratelimit-headers-06; later drafts fold them into one structured field).
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,7 +25,7 @@ use crate::platform::config::{QuotaConfig, RateLimitsConfig};
 use crate::platform::coordination::{Quota, RateCheck};
 use crate::platform::metrics;
 
-/// The fields of a counted answer, each with what it says.
+/// The fields of a counted answer, each with its meaning.
 pub(super) const FIELDS: [(&str, &str); 3] = [
     (LIMIT.0, LIMIT.1),
     (REMAINING.0, REMAINING.1),
@@ -88,7 +88,7 @@ pub(super) async fn count_stranger<B>(response: &ServiceResponse<B>) -> Option<C
 }
 
 impl Counted {
-    /// What the caller is answered who has used up the quota; `None` within it.
+    /// The answer to a caller who has used up the quota; `None` within it.
     pub(super) fn refusal(&self) -> Option<ApiError> {
         if self.check.allowed {
             return None;
@@ -97,7 +97,7 @@ impl Counted {
         Some(refusal(&self.check))
     }
 
-    /// Says where the caller stands.
+    /// Adds the caller's remaining quota.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         let reset = self.check.reset_after.as_secs_f64().ceil() as u64;
         for ((name, _), value) in [
@@ -120,8 +120,7 @@ struct Caller {
     of_tenant: Option<(String, Quota)>,
 }
 
-/// Counts a call, of its tenant too where its own quota allows it; the tighter of both says where the
-/// caller stands.
+/// Counts a call, of its tenant too where its own quota allows it; the answer shows the tighter of both.
 async fn check(
     broker: &Broker,
     own: (String, Quota),
@@ -151,7 +150,7 @@ async fn caller(broker: &Broker, request: &ServiceRequest) -> Caller {
                 of_tenant: Some((format!("{family}:{tenant}"), of_tenant)),
             }
         }
-        // A credential that is not good is none: whoever tries many is counted by address.
+        // An invalid credential counts as none: a caller who tries many is counted by address.
         Err(_) => by_address(broker, request.request()),
     }
 }
@@ -197,8 +196,8 @@ pub(super) fn address(request: &HttpRequest, trusted: &[IpNet]) -> Option<IpAddr
     Some(origin(peer, &lines.join(","), trusted))
 }
 
-/// Walks back from the peer through what proxies noted, as long as each is one of ours. What a
-/// stranger wrote further on is never believed.
+/// Walks back from the peer through the addresses that proxies recorded, as long as each is one of ours.
+/// Addresses that a stranger wrote further on are never trusted.
 fn origin(peer: IpAddr, forwarded: &str, trusted: &[IpNet]) -> IpAddr {
     let mut origin = peer.to_canonical();
     for hop in forwarded.rsplit(',') {
@@ -213,7 +212,7 @@ fn origin(peer: IpAddr, forwarded: &str, trusted: &[IpNet]) -> IpAddr {
     origin
 }
 
-/// Whoever has one address of IPv6 has its whole network of 64 bits, and is counted as that.
+/// The holder of one IPv6 address has its whole network of 64 bits, and is counted by that.
 pub(super) fn neighbourhood(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

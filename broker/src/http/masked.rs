@@ -1,11 +1,11 @@
-//! What a refusal repeats of a caller's own words, without what looks like a key: a secret that was
-//! put into the wrong place goes no further.
+//! Hides words that look like keys in the caller's own text that a refusal repeats: a secret in the wrong
+//! place goes no further.
 
 use std::borrow::Cow;
 
-/// Words that are no shorter are looked at. Units: characters.
+/// The least length of a word that is checked. Units: characters.
 const KEY_CHARS: usize = 24;
-/// What stands in place of a word.
+/// The text in place of a hidden word.
 const HIDDEN: &str = "***";
 
 /// The text with [`HIDDEN`] in place of each word that looks like a key: long, of letters and

@@ -19,12 +19,11 @@ use crate::platform::app::Broker;
 /// Somebody who may act for a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct Member {
-    /// Who it is: the same for all keys that followed one another, and `created_by` of what it
-    /// placed.
+    /// Its id: the same for all keys that followed one another, and `created_by` of its reservations.
     principal_id: PrincipalId,
-    /// What its newest key is called.
+    /// The name of its newest key.
     name: String,
-    /// What it is there to do.
+    /// Its role.
     role: Role,
     /// The one provider that it reads, for the role `provider`; else `null`.
     provider_id: Option<ProviderId>,
@@ -39,7 +38,7 @@ pub(crate) struct Member {
 
 /// Lists who may act for the tenant by API key, the newest first, also those whose keys are all over.
 ///
-/// Whoever comes by a login of an outside issuer is the issuer's to list: such logins are not kept.
+/// Logins of an outside issuer are for that issuer to list: the broker does not keep them.
 #[utoipa::path(
     tag = "identity",
     params(WhichPage),
@@ -59,7 +58,7 @@ pub(crate) async fn list_members(
     Ok(web::Json(page))
 }
 
-/// Who stands behind these keys, which come the newest first.
+/// The principal of these keys, which come the newest first.
 fn members(keys: Vec<ApiKey>, now: DateTime<Utc>) -> BTreeMap<PrincipalId, Member> {
     let mut members: BTreeMap<PrincipalId, Member> = BTreeMap::new();
     for key in keys {

@@ -1,9 +1,9 @@
-//! `GET /metrics`, and what every request is counted under.
+//! `GET /metrics`, and the labels under which every request is counted.
 //!
-//! It says how much is sold and by whom it is bought from, so it is closed by default: it opens to
-//! an administrator's key, and to the token of `server.metrics_token` where one is set, which a
-//! scraper can hold without being an administrator. A listener of its own was the alternative: it
-//! would be open to whoever reaches its port, and one more address to configure.
+//! It shows how much is sold and from whom it is bought, so it is closed by default: it opens to an
+//! administrator's key, and to the token of `server.metrics_token` where one is set, which a scraper can hold
+//! without being an administrator. A listener of its own was the alternative: it would be open to anybody who
+//! reaches its port, and one more address to configure.
 
 mod sampled;
 
@@ -23,10 +23,10 @@ use crate::platform::metrics;
 
 /// The text format of Prometheus.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// What requests that no route serves are counted under.
+/// The label for requests that no route serves.
 const UNMATCHED: &str = "unmatched";
 
-/// What this replica counts and times, and how it stands, in the text format of Prometheus.
+/// The metrics of this replica, in the text format of Prometheus.
 ///
 /// For an administrator's key, or for the token of `server.metrics_token`.
 #[utoipa::path(
@@ -65,7 +65,7 @@ pub(super) fn answered(method: &'static str, route: &Arc<str>, status: StatusCod
     metrics::request_ended(method, route, status.as_u16(), took);
 }
 
-/// Methods are whatever a caller writes: those that we do not serve are counted as one.
+/// A caller can write any method: those that we do not serve are counted as one.
 pub(super) fn word(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

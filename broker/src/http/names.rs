@@ -5,8 +5,7 @@ use super::error::ApiError;
 /// The longest name. Units: characters.
 const MAX_CHARS: usize = 100;
 
-/// What is wrong with a name that stands in the field `field`: blank, longer than 100 characters, or
-/// not printable.
+/// The fault of a name in the field `field`: blank, longer than 100 characters, or not printable.
 pub(crate) fn name_fault(field: &str, name: &str) -> Option<String> {
     let fits = !name.trim().is_empty()
         && name.chars().count() <= MAX_CHARS
@@ -14,9 +13,9 @@ pub(crate) fn name_fault(field: &str, name: &str) -> Option<String> {
     (!fits).then(|| format!("`{field}` must be 1 to {MAX_CHARS} printable characters"))
 }
 
-/// Checks a name that stands in the field `field`.
+/// Checks a name in the field `field`.
 ///
-/// Errors: `invalid_body`, where [`name_fault`] says what is wrong.
+/// Errors: `invalid_body`, with the fault from [`name_fault`].
 pub(super) fn check_name(field: &str, name: &str) -> Result<(), ApiError> {
     name_fault(field, name).map_or(Ok(()), |fault| Err(ApiError::invalid_body(fault)))
 }

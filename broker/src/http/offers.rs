@@ -1,4 +1,4 @@
-//! `GET /v1/offers…`: what is sold right now, and what was sold before.
+//! `GET /v1/offers…`: the offers on sale now, and earlier ones.
 
 mod history;
 mod list;
@@ -25,7 +25,7 @@ pub(crate) struct OfferItem {
     /// The offer, for one node.
     #[serde(flatten)]
     offer: OfferView,
-    /// How long ago its provider, or the price list in which it stands, said so. Units: seconds.
+    /// How long ago its provider, or its price list, stated this. Units: seconds.
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_u64)]
     age_seconds: u64,
     /// Whether it is older than its provider's freshness limit; then it is not matched. Offers of

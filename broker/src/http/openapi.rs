@@ -1,7 +1,7 @@
 //! The OpenAPI document: collected from the table of routes, then finished.
 //!
-//! What every route has in common is put in here once: problem documents, the ways to log in, and
-//! bounds for numbers. Its text is the same on every run.
+//! The parts common to all routes are put in here once: problem documents, the ways to log in, and bounds for
+//! numbers. Its text is the same on every run.
 
 use actix_web::App;
 use serde_json::{Map, Value, json};
@@ -31,16 +31,16 @@ const EXACT: u64 = (1 << 53) - 1;
     ),
     components(schemas(Problem)),
     tags(
-        (name = "gpus", description = "The catalogue of GPUs and what they cost today"),
-        (name = "offers", description = "What is sold right now, and what was sold before"),
-        (name = "providers", description = "Whose supply is read, and how fresh it is"),
+        (name = "gpus", description = "The catalogue of GPUs and their prices today"),
+        (name = "offers", description = "The offers on sale now, and earlier ones"),
+        (name = "providers", description = "The providers whose supply is read, and its freshness"),
         (name = "plans", description = "Candidates for a demand, with reasons"),
         (name = "quotes", description = "Prices frozen until they lapse"),
         (name = "reservations", description = "Claims on capacity, from hold to closed"),
-        (name = "events", description = "What happened, as a list, as a stream and by webhook"),
+        (name = "events", description = "Events, as a list, as a stream and by webhook"),
         (name = "verifications", description = "Machines that prove themselves"),
-        (name = "reports", description = "What was charged, for what"),
-        (name = "spending", description = "Limits, budgets, and how a tenant stands"),
+        (name = "reports", description = "Charges, and their reasons"),
+        (name = "spending", description = "Limits, budgets, and a tenant's balance"),
         (name = "capacity", description = "Capacity that is paid for, and agreed prices"),
         (name = "ssh-keys", description = "Public keys that machines get"),
         (name = "identity", description = "API keys, tokens and projects"),
@@ -100,12 +100,12 @@ fn operations(document: &mut Value) -> impl Iterator<Item = &mut Value> {
 fn refuse_with_problems(operation: &mut Value) {
     let schema = json!({ "$ref": "#/components/schemas/Problem" });
     operation["responses"]["default"] = json!({
-        "description": "A problem document: what is wrong, and what to do",
+        "description": "A problem document: the fault, and the remedy",
         "content": { PROBLEM_JSON: { "schema": schema } },
     });
 }
 
-/// Paths, with all below them, of what no tenant owns, or where a tenant is a filter.
+/// Paths, with all below them, of resources that no tenant owns, or where a tenant is a filter.
 const OF_NO_TENANT: [&str; 4] = ["/metrics", "/v1/audit", "/v1/providers", "/v1/tokens"];
 
 /// Every route of a tenant's takes the one that an administrator means.
@@ -122,7 +122,7 @@ fn name_tenants(document: &mut Value) {
         let given = operation["parameters"].as_array().cloned();
         let mut parameters = given.unwrap_or_default();
         let is_named = parameters.iter().any(|one| one["name"] == "tenant");
-        // What says how it is called is called without login, or with another one.
+        // A route that states its own security is called without login, or with another one.
         if operation["security"].is_null() && !is_named {
             parameters.push(json!({ "$ref": "#/components/parameters/WhoseTenant" }));
             operation["parameters"] = Value::Array(parameters);
@@ -130,8 +130,8 @@ fn name_tenants(document: &mut Value) {
     }
 }
 
-/// Every counted route may refuse a call that comes too soon, and says with each answer where the
-/// caller stands.
+/// Every counted route may refuse a call that comes too soon, and shows the caller's remaining quota in each
+/// answer.
 fn limit_calls(document: &mut Value) {
     let mut said = Map::new();
     for (name, what) in limits::FIELDS {
@@ -164,7 +164,7 @@ fn limit_calls(document: &mut Value) {
     }
 }
 
-/// Joins each variant of a union with the field that tells it apart.
+/// Joins each variant of a union with its tag field.
 ///
 /// Both are collected as `allOf`. A variant that refuses unknown fields would then refuse that
 /// very field, and nothing would fit.
@@ -207,8 +207,8 @@ fn joined_variant(schema: &Map<String, Value>, named: &Value) -> Option<Map<Stri
     Some(joined)
 }
 
-/// Gives each variant of a named union a name of its own, and says which field tells them apart:
-/// generators make no classes, or bad ones, of variants without a name.
+/// Gives each variant of a named union a name of its own, and names the tag field: generators make no
+/// classes, or bad ones, of variants without a name.
 fn name_variants(schemas: &mut Value) {
     let mut named = Map::new();
     for (union, schema) in schemas.as_object_mut().into_iter().flatten() {
@@ -274,8 +274,8 @@ fn is_a(schema: &Map<String, Value>, wanted: &str) -> bool {
     }
 }
 
-/// The formats that are published for unsigned types are those of signed ones, so they go: the
-/// bounds say more.
+/// The formats that are published for unsigned types are those of signed ones, so they are removed: the
+/// bounds are more precise.
 fn bound_integer(schema: &mut Map<String, Value>) {
     let unsigned = schema
         .get("minimum")
@@ -293,7 +293,7 @@ fn bound_integer(schema: &mut Map<String, Value>) {
         .or_insert_with(|| json!(-(most as i64)));
 }
 
-/// The same value with the names of all objects in order, whatever map is behind them.
+/// The same value with the names of all objects in order, independent of the map type behind them.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(sorted).collect(),

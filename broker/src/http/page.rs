@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ApiError;
 use crate::platform::keys::Keys;
 
-/// Items of a page when nothing is said.
+/// Items of a page by default.
 const DEFAULT_LIMIT: u32 = 50;
 /// The most items of a page.
 const MAX_LIMIT: u32 = 200;
@@ -64,9 +64,9 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<usize, ApiError> {
     )))
 }
 
-/// Leaves out of the filters that cursors are bound to what only says how far a list was read.
+/// Leaves out of the filters that cursors are bound to the parameters that only tell how far a list was read.
 ///
-/// A condition, for what is never serialised is never documented either.
+/// A condition, because a field that is never serialised is never documented either.
 pub(crate) fn left_out<T>(_: &T) -> bool {
     true
 }

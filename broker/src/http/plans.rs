@@ -20,14 +20,14 @@ use crate::flow::decision::{ReplayError, StoredError};
 use crate::flow::plan::{self, PlanError, PlanRecord};
 use crate::platform::app::Broker;
 
-/// A plan: what was asked for, and what was found.
+/// A plan: the demand, and the result of the search.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct PlanBody {
     /// Its id.
     id: PlanId,
-    /// What was asked for.
+    /// The demand.
     demand: Demand,
-    /// What was found.
+    /// The result of the search.
     #[serde(flatten)]
     found: PlanView,
     /// When.
@@ -63,7 +63,7 @@ impl From<PlanError> for ApiError {
             }
             PlanError::Match(error) => Self::invalid_demand(error.to_string()),
             PlanError::Busy(_) => {
-                Self::busy("many plans are searched for just now; send it again in a moment")
+                Self::busy("too many plans are being searched for; try again in a moment")
                     .retry_after_seconds(1)
             }
             PlanError::Interrupted(error) => Self::broken(&error),
@@ -85,8 +85,8 @@ impl From<PlanError> for ApiError {
     }
 }
 
-/// Plans a demand: what of all that is sold now satisfies it, best first, and why the rest does
-/// not. The same demand gives the same plan until the market moves.
+/// Plans a demand: the offers sold now that satisfy it, best first, and why the rest do not. The same demand
+/// gives the same plan until the market moves.
 #[utoipa::path(
     tag = "plans",
     request_body = Demand,
@@ -134,7 +134,7 @@ pub(crate) async fn show_plan(
     PlanBody::try_from(&record).map(web::Json)
 }
 
-/// What became of an offer in a plan.
+/// The outcome of an offer in a plan.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct PlanOfferBody {
     /// The plan.
@@ -145,15 +145,15 @@ pub(crate) struct PlanOfferBody {
     verdicts: Vec<OfferVerdict>,
 }
 
-/// What became of one offer in a plan: in which candidate it stands, or why it is refused, with its own
-/// figures. It is asked of the market as it was when the plan was made.
+/// The outcome of one offer in a plan: its candidate, or the reason for its refusal, with its own figures.
+/// The answer is for the market as it was when the plan was made.
 #[utoipa::path(
     tag = "plans",
     params(
         ("id" = PlanId, Path, description = "The plan"),
         ("offer" = OfferId, Path, description = "The offer"),
     ),
-    responses((status = 200, description = "What became of it", body = PlanOfferBody))
+    responses((status = 200, description = "Its outcome", body = PlanOfferBody))
 )]
 #[get("/v1/plans/{id}/offers/{offer}")]
 pub(crate) async fn show_plan_offer(

@@ -16,7 +16,7 @@ pub(crate) struct Health {
     status: String,
 }
 
-/// Whether the process lives. It says nothing of the database.
+/// Whether the process lives. It does not check the database.
 #[utoipa::path(
     tag = "plumbing",
     responses((status = 200, description = "It lives", body = Health)),
@@ -29,9 +29,9 @@ pub(crate) async fn healthz() -> web::Json<Health> {
     })
 }
 
-/// Whether this replica can do its work, part by part: it is not stopping, the database answers and
-/// has the schema, the snapshot follows it, and what runs in the background lives. That no provider's
-/// supply is fresh, or that Redis is lost, is said and takes nothing out of service.
+/// Whether this replica can do its work, part by part: it is not stopping, the database answers and has the
+/// schema, the snapshot follows it, and the background tasks live. A lack of fresh supply, or the loss of
+/// Redis, is reported and takes nothing out of service.
 #[utoipa::path(
     tag = "plumbing",
     responses((status = 200, description = "It is ready; otherwise 503 names what is missing", body = Readiness)),

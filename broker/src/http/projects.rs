@@ -1,4 +1,4 @@
-//! `/v1/projects`: what a tenant parts its reservations and costs into.
+//! `/v1/projects`: the projects by which a tenant splits its reservations and costs.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -42,7 +42,7 @@ impl From<&Project> for ProjectView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MakeProject {
-    /// What to call it.
+    /// Its name.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
 }

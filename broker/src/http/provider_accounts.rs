@@ -1,5 +1,5 @@
-//! `/v1/provider-accounts`: the prices that a tenant agreed with a provider. They stand in place of
-//! the list prices in the tenant's plans and quotes. Credentials of tenants are not kept here.
+//! `/v1/provider-accounts`: the prices that a tenant agreed with a provider. They replace the list prices in
+//! the tenant's plans and quotes. Credentials of tenants are not kept here.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
@@ -31,23 +31,23 @@ pub(crate) struct PriceRow {
     /// The GPU; this or `sku`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gpu: Option<market::gpu::Gpu>,
-    /// GPUs of one node; nodes of every size, when nothing is said.
+    /// GPUs of one node; nodes of every size by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1_024)]
     gpus: Option<u32>,
-    /// The country that it stands in; any, when nothing is said.
+    /// The country that it stands in; any by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     country: Option<market::place::Country>,
-    /// The region as the provider writes it; any, when nothing is said.
+    /// The region as the provider writes it; any by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 200)]
     region: Option<String>,
     /// US dollars per GPU-hour, above 0.
     price_usd_gpu_hour: Rate,
-    /// From when on it holds; from always, when nothing is said.
+    /// The start of its validity; unlimited by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     valid_from: Option<DateTime<Utc>>,
-    /// Until when it holds; for ever, when nothing is said.
+    /// The end of its validity; unlimited by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     valid_until: Option<DateTime<Utc>>,
 }
@@ -85,19 +85,19 @@ impl From<BookPrice> for PriceRow {
     }
 }
 
-/// What was agreed with a provider.
+/// The terms agreed with a provider.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderAccountView {
     /// Its id.
     id: ProviderAccountId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
-    /// With whom.
+    /// The provider.
     provider: ProviderId,
     /// The prices.
     #[schema(max_items = 200)]
     prices: Vec<PriceRow>,
-    /// When it was made known.
+    /// When it was registered.
     created_at: DateTime<Utc>,
 }
 
@@ -114,14 +114,14 @@ impl From<&ProviderAccount> for ProviderAccountView {
     }
 }
 
-/// What was agreed with a provider, to hold from now on.
+/// The terms agreed with a provider, in force from now on.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddProviderAccount {
-    /// What to call it: the number of a contract, say.
+    /// Its name: the number of a contract, say.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
-    /// With whom.
+    /// The provider.
     provider: ProviderId,
     /// The prices, most particular first.
     #[schema(min_items = 1, max_items = 200)]
@@ -169,8 +169,8 @@ pub(crate) async fn list_provider_accounts(
     ))
 }
 
-/// Makes agreed prices known. Plans and quotes reckon with them from then on. For administrators, who
-/// name the tenant with `?tenant=`: it says what that tenant pays.
+/// Registers agreed prices. From then on plans and quotes use them. For administrators, who name the tenant
+/// with `?tenant=`: it shows that tenant's prices.
 #[utoipa::path(
     tag = "capacity",
     params(IdempotencyHeader),
@@ -221,7 +221,7 @@ pub(crate) async fn show_provider_account(
     Ok(web::Json(ProviderAccountView::from(&account)))
 }
 
-/// Withdraws a provider account: list prices hold again. What is quoted or reserved stays as it is.
+/// Withdraws a provider account: list prices apply again. Existing quotes and reservations stay as they are.
 #[utoipa::path(
     tag = "capacity",
     params(("id" = ProviderAccountId, Path, description = "The account"), IdempotencyHeader),

@@ -40,11 +40,11 @@ pub(crate) enum ConnectedBy {
     Configuration,
     /// It was entered at run time.
     Entry,
-    /// There is none: it stands in price lists alone, or is not connected any more.
+    /// There is none: it is in price lists alone, or is not connected any more.
     Nothing,
 }
 
-/// A credential, without what opens anything.
+/// A credential, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct CredentialMark {
     /// Its last four characters; empty for one too short to show any.
@@ -123,26 +123,26 @@ pub(crate) struct ProviderItem {
     connected_by: ConnectedBy,
     /// For an administrator: the credential that was entered at run time; else `null`.
     credential: Option<CredentialMark>,
-    /// For an administrator: where its interface is, when not where its adapter says; else `null`.
+    /// For an administrator: its interface's address, when it is not the adapter's; else `null`.
     base_url: Option<String>,
-    /// Who operates it, where that is on record here; else `null`, and no policy on operators lets it
-    /// in.
+    /// The operator, where that is on record here; else `null`, and no policy on operators admits the
+    /// provider.
     operator: Option<Operator>,
-    /// What it is certified for, as far as evidence is on record here.
+    /// Its certifications, as far as evidence is on record here.
     certifications: Vec<Certification>,
     /// How fast it promised the storage of its machines to be, as far as that is on record here.
     storage: Vec<StorageOnRecord>,
-    /// What the orders of the last 30 days there say of the next one.
+    /// The record of the orders of the last 30 days there, as a forecast for the next one.
     reliability: Reliability,
     /// For an administrator: how those orders ended, of all tenants; else `null`.
     acceptance: Option<AcceptanceRecord>,
-    /// Why nothing new is sold there just now; `null` while it is.
+    /// Why nothing new is sold there at present; `null` while it is.
     quarantine: Option<QuarantineView>,
-    /// For an administrator: machines that were in tenants' hands, were given up because the provider did
-    /// not show them, and run again. Each waits for `broker sweep --end-returned LEASE`; else `null`.
+    /// For an administrator: machines that were in tenants' hands, were given up because the provider did not
+    /// show them, and run again. Each waits for `broker sweep --end-returned LEASE`; else `null`.
     returned: Option<Vec<ReturnedMachine>>,
-    /// Whether its last reading is within its freshness limit. What was read to be ordered is
-    /// not fresh once the provider is not connected any more.
+    /// Whether its last reading is within its freshness limit. A reading made for orders is not fresh once
+    /// the provider is not connected any more.
     fresh: bool,
     /// Past this age its offers are not matched; `null` for price lists, which have no limit.
     /// Units: seconds.
@@ -150,7 +150,7 @@ pub(crate) struct ProviderItem {
     freshness_limit_seconds: Option<u64>,
     /// When its catalogue was last asked for.
     last_attempt_at: Option<DateTime<Utc>>,
-    /// When its catalogue was last read. Offers that were not among what could be read are older.
+    /// When its catalogue was last read. Offers that the reading could not include are older.
     last_read_at: Option<DateTime<Utc>>,
     /// When its catalogue was last read as a whole.
     last_complete_at: Option<DateTime<Utc>>,
@@ -261,7 +261,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether the configuration says how a provider is connected.
+/// Whether the configuration connects a provider.
 fn is_configured(broker: &Broker, id: &ProviderId) -> bool {
     broker.provider_set(|set| set.is_given(id))
 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::ApiError;
 
-/// What a call says in its query, without `tenant`: whom it is about was settled with the caller.
+/// The query of a call without `tenant`: the tenant was settled with the caller.
 #[derive(Debug)]
 pub(crate) struct Query<T>(T);
 

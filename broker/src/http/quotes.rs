@@ -34,10 +34,10 @@ pub(crate) struct LineView {
     /// GPUs of all nodes.
     #[schema(minimum = 1, maximum = 100_000_000)]
     gpus: u32,
-    /// US dollars per GPU-hour that the tenant pays, whatever a replacement costs the broker.
+    /// US dollars per GPU-hour that the tenant pays, even if a replacement costs the broker more or less.
     rate_usd_gpu_hour: Rate,
-    /// By which commitment the nodes are paid for, at what rate, and until when; from then on they
-    /// cost the rate of the line.
+    /// The commitment that pays for the nodes, at its rate, until its end; from then on they cost the rate of
+    /// the line.
     #[serde(skip_serializing_if = "Option::is_none")]
     covered: Option<Covered>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct QuoteBody {
     id: QuoteId,
     /// The plan whose candidate it prices.
     plan_id: PlanId,
-    /// What is sold.
+    /// The item sold.
     lines: Vec<LineView>,
     /// US dollars for the first hour of all lines.
     price_usd_hour: Option<Money>,

@@ -1,9 +1,9 @@
-//! Whether this replica can do its work, part by part: what `GET /readyz` says.
+//! Whether this replica can do its work, part by part: the answer of `GET /readyz`.
 //!
-//! A part that fails takes the replica out of service, for another may be well. One that is
-//! degraded is said and no more: a lost Redis costs speed, a poller that hangs must affect the offers
-//! of its provider alone, and supply that nobody can read is as old on every other replica, while what
-//! runs must go on being proved, shown and released.
+//! A failed part takes the replica out of service, because another replica may be well. A degraded part is
+//! only reported. A lost Redis costs speed. A poller that hangs must affect the offers of its provider alone.
+//! Supply that cannot be read is as old on every other replica, and running reservations must still be
+//! proved, shown and released.
 
 use std::time::Duration;
 
@@ -22,33 +22,33 @@ use crate::platform::heartbeat::Life;
 
 /// How far the snapshot may be behind the database. It follows each second.
 const SNAPSHOT_LIMIT: TimeDelta = TimeDelta::seconds(30);
-/// How long the database may take to answer: whoever asks waits only so long.
+/// How long the database may take to answer; callers wait no longer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a write may wait for those before it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long what the database said is believed.
+/// How long the database's answer is cached.
 const BELIEVED: TimeDelta = TimeDelta::seconds(1);
 
-/// How a part stands.
+/// The state of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Standing {
     /// As it should be.
     Ok,
-    /// Worse than it should be; the work goes on.
+    /// Worse than it should be; the work continues.
     Degraded,
     /// The work cannot be done.
     Failed,
 }
 
-/// One part of what the work needs.
+/// One part that the work needs.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(crate) struct Part {
     /// `process`, `database`, `migrations`, `snapshot`, `providers`, `background`, `clock` or `hot_state`.
     name: &'static str,
-    /// How it stands.
+    /// Its state.
     status: Standing,
-    /// What is wrong and what to do; absent when nothing is.
+    /// The trouble and the remedy; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
@@ -83,14 +83,14 @@ impl Part {
 pub(crate) struct Readiness {
     /// `ready`
     status: &'static str,
-    /// Each part of what the work needs.
+    /// Each part that the work needs.
     parts: Vec<Part>,
 }
 
 impl Readiness {
     /// Looks at every part.
     ///
-    /// Errors: the parts that fail, each with what to do.
+    /// Errors: the parts that fail, each with the remedy.
     pub(super) async fn examine(
         broker: &Broker,
         looked: &LastLook,
@@ -111,7 +111,7 @@ impl Readiness {
             true => Part::of(
                 "hot_state",
                 Standing::Degraded,
-                "Redis does not answer: each replica goes on by itself, slower; see whether it runs",
+                "Redis does not answer: each replica works alone, slower; check whether Redis runs",
             ),
         });
         let failed: Vec<_> = parts
@@ -136,8 +136,7 @@ fn lost_database() -> Part {
     Part::of("database", Standing::Failed, detail)
 }
 
-/// What the database was last found to be: however many ask, it is looked at once a second, and by one
-/// of them.
+/// The last state of the database: one caller checks it once a second for all others.
 #[derive(Default)]
 pub(crate) struct LastLook(Mutex<Option<(DateTime<Utc>, Vec<Part>)>>);
 
@@ -156,7 +155,7 @@ impl LastLook {
     }
 }
 
-/// The database, and what only it can say.
+/// The database, and the parts that only it knows.
 async fn stored(broker: &Broker) -> Vec<Part> {
     let (store, now) = (broker.store(), broker.now());
     if store.ping().await.is_err() {
@@ -183,7 +182,7 @@ async fn stored(broker: &Broker) -> Vec<Part> {
         Err(_) => Part::of(
             "database",
             Standing::Degraded,
-            "it answers, and a write waits for longer than 2 seconds; see what keeps it busy",
+            "it answers, but a write waits longer than 2 seconds; find the load that keeps it busy",
         ),
         Ok(Err(error)) => {
             let causes = crate::chain(&error);
@@ -212,13 +211,13 @@ async fn stored(broker: &Broker) -> Vec<Part> {
         false => Part::of(
             "providers",
             Standing::Degraded,
-            "no provider's supply is fresh, so that nothing can be reserved; GET /v1/providers says why",
+            "no provider's supply is fresh, so nothing can be reserved; GET /v1/providers says why",
         ),
     });
     parts
 }
 
-/// How the background tasks stand: none of them may be missing but pollers.
+/// The state of the background tasks: none of them may be missing but pollers.
 fn background(lives: &[(String, Life)]) -> Part {
     let mut missing = lives.iter().filter(|(_, life)| !life.is_alive()).peekable();
     if missing.peek().is_none() {
@@ -226,7 +225,7 @@ fn background(lives: &[(String, Life)]) -> Part {
     }
     let words = |(task, life): &(String, Life)| match life {
         Life::Silent(by) => format!("`{task}` is silent, by {} s", by.as_secs()),
-        _ => format!("`{task}` fell and rests"),
+        _ => format!("`{task}` failed and waits for its restart"),
     };
     let (mut detail, mut status) = (Vec::new(), Standing::Degraded);
     for one in missing {
@@ -239,7 +238,7 @@ fn background(lives: &[(String, Life)]) -> Part {
     Part::of("background", status, detail)
 }
 
-/// A clock that is not believed stops nothing: the work goes on by the time that it had.
+/// An untrusted clock stops nothing: the work continues on the earlier time.
 fn clock(doubt: Option<Doubt>) -> Part {
     let Some(doubt) = doubt else {
         return Part::ok("clock");
@@ -276,7 +275,7 @@ mod tests {
         assert!(
             worker
                 .detail
-                .is_some_and(|words| words.contains("`fulfil` fell"))
+                .is_some_and(|words| words.contains("`fulfil` failed"))
         );
         assert_eq!(background(&[]).status, Standing::Ok);
     }

@@ -1,4 +1,4 @@
-//! `GET /v1/reports/costs`: what was charged, as JSON or as CSV.
+//! `GET /v1/reports/costs`: charges, as JSON or as CSV.
 
 use actix_web::http::header::ACCEPT;
 use actix_web::{HttpRequest, HttpResponse, get, web};
@@ -25,25 +25,25 @@ pub(crate) enum Form {
     Csv,
 }
 
-/// What to sum up.
+/// The report's query.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AskCosts {
-    /// What to group by, parted by commas: `project`, `provider`, `gpu`, `workload`, `day`,
-    /// `reservation`, `tag:KEY`. One row for everything, when nothing is said.
+    /// The grouping, separated by commas: `project`, `provider`, `gpu`, `workload`, `day`, `reservation`,
+    /// `tag:KEY`. One row for everything by default.
     #[param(example = "project,provider,tag:team")]
     group_by: Option<String>,
     /// Only use that began at this time or later.
     from: Option<DateTime<Utc>>,
     /// Only use that began before this time.
     to: Option<DateTime<Utc>>,
-    /// The form; what `Accept` asks for, when nothing is said.
+    /// The form; by default as `Accept` asks.
     #[param(inline)]
     format: Option<Form>,
 }
 
-/// What was charged, and beside it what need not be paid of that.
+/// The charges, and beside them the part that need not be paid.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct CostAnswer {
     #[serde(flatten)]
@@ -67,8 +67,8 @@ impl From<ReportError> for ApiError {
     }
 }
 
-/// Sums up what was charged, at the frozen rates, by what finance asks for. For an administrator
-/// who names no tenant, everybody's.
+/// Sums up charges, at the frozen rates, by finance's groupings. For an administrator who names no tenant,
+/// everybody's.
 #[utoipa::path(
     tag = "reports",
     params(AskCosts),

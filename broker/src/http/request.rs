@@ -1,5 +1,5 @@
-//! What surrounds every request: its id, its span in the log, the headers of every answer, and the
-//! last word on problem documents.
+//! The frame of every request: its id, its span in the log, the headers of every answer, and the last step of
+//! problem documents.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// The longest request id that is taken from a caller.
 const MAX_ID: usize = 64;
 
-/// What is known of a request from its first line and headers.
+/// The facts about a request from its first line and headers.
 #[derive(Debug, Clone)]
 struct Known {
     /// The id under which the log knows it.
@@ -63,7 +63,7 @@ fn fresh_id() -> String {
     id.into_uuid().simple().to_string()
 }
 
-/// The id of the trace that the caller says the request is part of (W3C Trace Context).
+/// The id of the caller's trace for the request (W3C Trace Context).
 fn trace_id(request: &ServiceRequest) -> Option<String> {
     let header = request.headers().get(TRACEPARENT)?.to_str().ok()?;
     let mut parts = header.split('-');
@@ -73,7 +73,7 @@ fn trace_id(request: &ServiceRequest) -> Option<String> {
         text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
     let is_zero = |text: &str| text.bytes().all(|b| b == b'0');
-    // Later versions may say more; the first has these four parts and no more.
+    // Later versions may have more parts; the first has these four and no more.
     let is_whole = version != "00" || parts.next().is_none();
     let is_good = hex(version, 2)
         && version != "ff"
@@ -98,9 +98,9 @@ pub(super) fn route_of(request: &HttpRequest) -> Arc<str> {
     known.map_or_else(Arc::default, |known| Arc::clone(&known.route))
 }
 
-/// The one layer around every route: gives the request its id and its span, counts it against the
-/// caller's quota, notes what belongs into the audit log, has every refusal leave as a problem document
-/// that names the request, and gives every answer its headers; counts and times it.
+/// The one layer around every route. It gives the request its id and its span, counts it against the caller's
+/// quota, and writes the audit log. It turns every refusal into a problem document that names the request,
+/// and gives every answer its headers; it counts and times the request.
 ///
 /// All of it is one layer, for each takes its part of the time of a quick answer.
 pub(super) async fn surround<B: MessageBody + 'static>(
@@ -204,7 +204,7 @@ fn in_span<B: MessageBody + 'static>(body: B, span: Span) -> EitherBody<Bytes, I
     }
 }
 
-/// The span that every line of a request's log stands in.
+/// The span of every line in a request's log.
 ///
 /// Credentials, query strings and the caller's address stay out.
 fn span(request: &ServiceRequest, known: &Known) -> Span {

@@ -1,5 +1,5 @@
-//! `/v1/required-tags`: what every reservation of a tenant must say of itself. An administrator sets
-//! it; tenants read their own.
+//! `/v1/required-tags`: the tags that every reservation of a tenant must carry. An administrator sets them;
+//! tenants read their own.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::platform::app::Broker;
 
-/// What is to be required from now on; what is left out stays.
+/// The tags required from now on; fields that are left out stay.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequireTags {

@@ -37,7 +37,7 @@ use super::error::ApiError;
 use super::quotes::LineView;
 use crate::flow::reserve::ReserveError;
 
-/// What the tenant has asked for since, and a worker has still to do.
+/// An action that the tenant requested, and that a worker has still to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WishWord {
@@ -54,10 +54,10 @@ pub(crate) struct ReservationView {
     id: ReservationId,
     /// In which project.
     project_id: ProjectId,
-    /// Who placed it, and may change it beside administrators; `null` for those older than the
-    /// record of it.
+    /// The principal who placed it, and who may change it beside administrators; `null` for those older than
+    /// the record of it.
     created_by: Option<PrincipalId>,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
     /// The kind of its demand.
     kind: DemandKind,
@@ -66,17 +66,17 @@ pub(crate) struct ReservationView {
     state: String,
     /// Why it ends or ended; `null` while it does not.
     reason: Option<CloseReason>,
-    /// What was asked for.
+    /// The demand.
     demand: Demand,
     /// The plan it comes from.
     plan_id: PlanId,
     /// The quote it took.
     quote_id: QuoteId,
-    /// What was sold, at frozen rates.
+    /// The items sold, at frozen rates.
     lines: Vec<LineView>,
     /// Whether its nodes only make sense together, so that it is replaced as one.
     gang: bool,
-    /// What must not be passed, also by a replacement.
+    /// The limits that neither it nor a replacement may exceed.
     ceiling: Option<Ceiling>,
     /// How deeply its nodes prove themselves before they are handed over.
     verification: Level,
@@ -97,9 +97,9 @@ pub(crate) struct ReservationView {
     active_at: Option<DateTime<Utc>>,
     /// When it was closed.
     closed_at: Option<DateTime<Utc>>,
-    /// What the tenant has asked for since, and is still to be done.
+    /// The action that the tenant requested, and that is still to be done.
     wish: Option<WishWord>,
-    /// When the tenant said so: use after this is not charged.
+    /// When the tenant asked for the release: use after this is not charged.
     wish_at: Option<DateTime<Utc>>,
     /// The budget that was spent, so that it was ended; `null` when no budget ended it.
     stopped_by: Option<BudgetId>,

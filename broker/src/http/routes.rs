@@ -1,4 +1,4 @@
-//! Every route. What is not in this table does not exist; what is in it is documented, because the
+//! Every route. A route outside this table does not exist. Every route in it is documented, because the
 //! OpenAPI document is collected from it.
 
 use actix_web::dev::HttpServiceFactory;
@@ -64,7 +64,7 @@ fn table(part: &mut Part<'_, '_>) {
         .service(providers::show_quarantine)
         .service(providers::quarantine_provider)
         .service(providers::end_quarantine)
-        // What tenants have of their own.
+        // The tenants' own capacity.
         .service(commitments::list_commitments)
         .service(commitments::add_commitment)
         .service(commitments::show_commitment)
@@ -93,7 +93,7 @@ fn table(part: &mut Part<'_, '_>) {
         .service(reservations::recheck_node)
         .service(reservations::stop_rechecks)
         .service(reservations::reservation_access)
-        // What happened.
+        // Events.
         .service(events::list_events)
         .service(events::reservation_events)
         .service(webhook_endpoints::list_webhook_endpoints)
@@ -126,7 +126,7 @@ fn table(part: &mut Part<'_, '_>) {
         .service(budgets::show_budget)
         .service(budgets::change_budget)
         .service(budgets::delete_budget)
-        // Who may call.
+        // Callers' credentials.
         .service(ssh_keys::list_ssh_keys)
         .service(ssh_keys::add_ssh_key)
         .service(ssh_keys::delete_ssh_key)
@@ -138,6 +138,6 @@ fn table(part: &mut Part<'_, '_>) {
         .service(members::list_members)
         .service(projects::list_projects)
         .service(projects::make_project)
-        // Who called.
+        // The audit log.
         .service(audit::list_audit);
 }

@@ -57,7 +57,7 @@ impl From<&ScopeLimits> for LimitsView {
     }
 }
 
-/// What is in use.
+/// The current use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct InUseView {
     /// GPUs that are held or leased.
@@ -84,16 +84,16 @@ impl From<InUse> for InUseView {
     }
 }
 
-/// Limits, and what is in use of them.
+/// Limits, and the part of them in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct LimitsInUse {
     #[serde(flatten)]
     limits: LimitsView,
-    /// What is in use.
+    /// The current use.
     in_use: InUseView,
 }
 
-/// What is to be different; what is left out stays, and `null` takes a limit away.
+/// The changes; fields that are left out stay, and `null` takes a limit away.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeLimits {
@@ -123,18 +123,18 @@ pub(crate) struct ChangeLimits {
     cancelled_orders: Option<Option<u32>>,
 }
 
-/// Whose limits.
+/// The subject of the limits.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WhoseLimits {
-    /// Those of this project; of the tenant as a whole, when nothing is said.
+    /// Those of this project; of the tenant as a whole by default.
     #[param(inline)]
     project_id: Option<ProjectId>,
 }
 
-/// Shows the limits of the tenant or of one project, and what is in use of them. A project is bound
-/// by its own limits and by its tenant's.
+/// Shows the limits of the tenant or of one project, and the part of them in use. A project is bound by its
+/// own limits and by its tenant's.
 #[utoipa::path(
     tag = "spending",
     params(WhoseLimits),
@@ -169,8 +169,7 @@ pub(crate) async fn show_spending_limits(
     }))
 }
 
-/// Changes the limits of the tenant or of one project: for an administrator. What is in use already
-/// stays.
+/// Changes the limits of the tenant or of one project: for an administrator. Current use stays.
 #[utoipa::path(
     tag = "spending",
     params(WhoseLimits, IdempotencyHeader),

@@ -25,7 +25,7 @@ use openssh::PublicKey;
 pub(crate) struct SshKeyView {
     /// Its id.
     id: SshKeyId,
-    /// What the tenant calls it.
+    /// The tenant's name for it.
     name: String,
     /// The key in OpenSSH form, without its comment.
     public_key: String,
@@ -59,11 +59,10 @@ impl From<SshKey> for SshKeyView {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddSshKey {
-    /// What to call it.
+    /// Its name.
     #[schema(min_length = 1, max_length = 100)]
     name: String,
-    /// The key as it stands in a `.pub` file: Ed25519, ECDSA, RSA of 2048 bits or more, or a
-    /// security key.
+    /// The key as written in a `.pub` file: Ed25519, ECDSA, RSA of 2048 bits or more, or a security key.
     #[schema(min_length = 1, max_length = 16_384)]
     public_key: String,
 }

@@ -1,4 +1,4 @@
-//! What no route takes: an unknown path, or a known one with another method.
+//! Requests that no route takes: an unknown path, or a known one with another method.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! `POST /v1/verifications/{id}/steps/{n}` and `…/gang`: a node proves itself, alone and then with the
 //! others of its lease or gang, under the one-time token that its start-up script carries.
 //!
-//! The route is open to the world, so the token is looked at before a byte of the body is, and
-//! only so many large messages are in memory at once.
+//! The route is open to the world, so the token is checked before any byte of the body is read, and only so
+//! many large messages are in memory at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -23,7 +23,7 @@ use super::error::ApiError;
 use crate::flow::verify::{self, StepRefusal};
 use crate::platform::app::Broker;
 
-/// The largest message of the first steps: what a node with 64 GPUs says of itself. Units: bytes.
+/// The largest message of the first steps: the self-description of a node with 64 GPUs. Units: bytes.
 const SMALL_BYTES: usize = 64 << 10;
 /// The largest message of the last steps: openings of a large order. Units: bytes.
 const LARGE_BYTES: usize = 8 << 20;
@@ -34,7 +34,7 @@ const MOST_LARGE_STEPS: usize = 16;
 const MOST_OF_ONE: usize = 4;
 /// Those of one provider, however many of its leases are verified.
 const MOST_OF_PROVIDER: usize = 12;
-/// Those of nodes in use that are looked at again, which others wait for behind nobody's machine.
+/// Those of re-checks of nodes in use, for which no machine waits.
 const MOST_OF_RECHECKS: usize = 4;
 /// Large messages that are judged at once. A parsed one takes some ten times its length.
 const MOST_JUDGED: usize = 4;
@@ -49,14 +49,14 @@ pub(crate) struct LargeSteps {
     judging: Semaphore,
 }
 
-/// Who sends a large message.
+/// The sender of a large message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Whose {
     provider: ProviderId,
     verification: VerificationId,
     /// Whether that is of a node in use.
     is_recheck: bool,
-    /// As the agent says before its message is read.
+    /// As the agent states before its message is read.
     agent: AgentKey,
 }
 
@@ -79,10 +79,10 @@ impl From<NoPlace> for ApiError {
     fn from(why: NoPlace) -> Self {
         let said = match why {
             NoPlace::Crowded => {
-                "many nodes send large messages just now; send it again in a moment"
+                "too many nodes are sending large messages; send it again in a moment"
             }
             NoPlace::AtIt => {
-                "a message of this node is looked at just now; send it again in a moment"
+                "another message of this node is being checked; send it again in a moment"
             }
         };
         Self::busy(said).retry_after_seconds(1)
@@ -171,10 +171,10 @@ impl From<StepRefusal> for ApiError {
     }
 }
 
-/// Who is about to send a large message, as the head of the request says before it is read.
+/// The sender of a large message, as the request's head names it before the body is read.
 struct Sender {
     key: AgentKey,
-    /// What the message comes to; none where the agent does not say.
+    /// The digest of the message; none where the agent sends none.
     digest: Option<Digest>,
     /// The message of the step that was refused before, when many came at once.
     refused: Option<RefusedMessage>,
@@ -183,7 +183,7 @@ struct Sender {
 impl Sender {
     /// The sender of a step that its conversation waits for.
     ///
-    /// Errors: [`StepRefusal`], also where the head does not say who sends.
+    /// Errors: [`StepRefusal`], also where the head does not name the sender.
     async fn of(
         broker: &Broker,
         id: VerificationId,
@@ -214,7 +214,7 @@ impl Sender {
         ("n" = u8, Path, description = "The step", minimum = 1, maximum = 6),
     ),
     request_body(content = Value, description = "The agent's message"),
-    responses((status = 200, description = "What the node is asked to do next", body = Value)),
+    responses((status = 200, description = "The node's next order", body = Value)),
     security(("verification_token" = []))
 )]
 #[post("/v1/verifications/{id}/steps/{n}")]
@@ -272,8 +272,8 @@ pub(crate) async fn take_step(
     judged.await.map(web::Json)
 }
 
-/// Does some work to its end, also where the caller hangs up meanwhile: what is computed for a message is computed
-/// beside this thread and would go on all the same, while its place was another's already and nothing came of it.
+/// Finishes some work even if the caller hangs up meanwhile. A message's computation runs beside this thread
+/// and would continue in any case, while its place already belonged to another and its result was lost.
 async fn to_its_end<T: 'static>(
     work: impl Future<Output = Result<T, ApiError>> + 'static,
 ) -> Result<T, ApiError> {
@@ -283,13 +283,13 @@ async fn to_its_end<T: 'static>(
 
 /// The call of a node that passed alone and is now measured together with the others of its lease or gang.
 ///
-/// It says where it listens and what the round before showed, and is told what to do next: wait,
-/// measure a round, or that it is over.
+/// The node sends its listening address and the result of the last round. The answer is its next action:
+/// wait, measure a round, or stop.
 #[utoipa::path(
     tag = "verifications",
     params(("id" = VerificationId, Path, description = "The verification")),
     request_body(content = GangCall, description = "The agent's call"),
-    responses((status = 200, description = "What the node does next", body = GangAnswer)),
+    responses((status = 200, description = "The node's next action", body = GangAnswer)),
     security(("verification_token" = []))
 )]
 #[post("/v1/verifications/{id}/gang")]

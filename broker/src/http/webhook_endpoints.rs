@@ -45,7 +45,7 @@ pub(crate) struct WebhookEndpointView {
     id: WebhookEndpointId,
     /// Where events are sent.
     url: String,
-    /// What the tenant says of it.
+    /// The tenant's note on it.
     description: String,
     /// The kinds of events that it gets; all, when the list is empty.
     event_types: Vec<EventType>,
@@ -96,18 +96,18 @@ pub(crate) struct MadeWebhookEndpoint {
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddWebhookEndpoint {
-    /// Where events are to be sent: a public `https` address.
+    /// The destination of events: a public `https` address.
     #[schema(min_length = 1, max_length = 2_000, format = "uri")]
     url: String,
-    /// What to say of it.
+    /// A note on it.
     #[serde(default)]
     #[schema(max_length = 200)]
     description: String,
-    /// The kinds of events that it is to get; all, when none is named.
+    /// The kinds of events for it; all, when none is named.
     #[serde(default)]
     #[schema(max_items = 100)]
     event_types: Vec<EventType>,
-    /// Whether anything is to be sent yet; it is, when nothing is said.
+    /// Whether the broker sends to it yet; true by default.
     #[serde(default = "yes")]
     #[schema(default = true)]
     enabled: bool,
@@ -117,23 +117,23 @@ const fn yes() -> bool {
     true
 }
 
-/// What is to be different; what is left out stays.
+/// The changes; fields that are left out stay.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeWebhookEndpoint {
-    /// Where events are to be sent.
+    /// The destination of events.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 2_000, format = "uri")]
     url: Option<String>,
-    /// What to say of it.
+    /// A note on it.
     #[serde(default)]
     #[schema(max_length = 200)]
     description: Option<String>,
-    /// The kinds of events that it is to get; all, when the list is empty.
+    /// The kinds of events for it; all, when the list is empty.
     #[serde(default)]
     #[schema(max_items = 100)]
     event_types: Option<Vec<EventType>>,
-    /// Whether anything is to be sent.
+    /// Whether the broker sends to it.
     #[serde(default)]
     enabled: Option<bool>,
 }
@@ -174,7 +174,7 @@ pub(crate) async fn add_webhook_endpoint(
     let asked = body.value;
     check(&broker, Some(&asked.url), Some(&asked.description))?;
     let secret = WebhookSecret::generate();
-    // What is kept to answer a repetition with must not hold the secret.
+    // The answer kept for a repetition must not hold the secret.
     let kept_answer = |endpoint: &WebhookEndpoint| made(StatusCode::CREATED, endpoint, None);
     idempotency::once(&broker, &who, &request, &body.bytes, async |effect| {
         let new = NewWebhookEndpoint {
@@ -241,8 +241,8 @@ pub(crate) async fn show_webhook_endpoint(
     Ok(web::Json(WebhookEndpointView::from(&endpoint)))
 }
 
-/// Changes a webhook endpoint. What is on its way goes to the new address; one that is enabled
-/// again gets what was still to be tried.
+/// Changes a webhook endpoint. Pending messages go to the new address; one that is enabled again gets the
+/// messages that were still to be tried.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),
@@ -282,7 +282,7 @@ pub(crate) async fn change_webhook_endpoint(
     .await
 }
 
-/// Forgets a webhook endpoint and what is on its way to it.
+/// Forgets a webhook endpoint and its pending messages.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),
@@ -305,8 +305,8 @@ pub(crate) async fn delete_webhook_endpoint(
     .await
 }
 
-/// Makes a new secret and shows it, this once. The one before signs along for 24 hours: then each
-/// message bears two signatures, parted by a space.
+/// Makes a new secret and shows it, this once. The previous one signs along for 24 hours: then each message
+/// bears two signatures, separated by a space.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),

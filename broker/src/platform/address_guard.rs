@@ -1,9 +1,9 @@
 //! Where calls for tenants may go: to public addresses alone, so that no tenant reaches through us into a
 //! network that trusts us.
 //!
-//! A URL is checked when it is given. A name is looked up anew for every attempt, all that it
-//! resolves to is checked, and the connection goes to just these addresses. In simulation this
-//! machine may be called too, without encryption if need be.
+//! A URL is checked when it is given. Every attempt resolves the name again, checks all addresses that it
+//! resolves to, and connects only to these. In simulation this machine may be called too, without encryption
+//! if need be.
 
 use std::fmt;
 use std::io;
@@ -29,7 +29,7 @@ pub enum Refused {
     NotPublic,
 }
 
-/// Reads the URL of an endpoint and refuses what must not be called.
+/// Reads the URL of an endpoint and refuses forbidden addresses.
 ///
 /// Errors: [`Refused`].
 pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
@@ -37,7 +37,7 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
     if text.len() > MAX_URL {
         return refuse("is longer than 2000 bytes");
     }
-    // The parser would leave them out, and what is kept would be another text than what is called.
+    // The parser would leave them out, and the stored text would differ from the called one.
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return refuse("must hold no space and no control character");
     }
@@ -45,7 +45,7 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
         return refuse("cannot be read; write it like `https://example.com/hooks`");
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return refuse("must hold no user and no password; the signature tells who sends");
+        return refuse("must hold no user and no password; the signature identifies the sender");
     }
     if url.fragment().is_some() {
         return refuse("must hold no fragment, which is never sent");
@@ -65,7 +65,7 @@ pub fn check_url(text: &str, simulation: bool) -> Result<Url, Refused> {
     match url.scheme() {
         "https" => Ok(url),
         "http" if here && simulation => Ok(url),
-        "http" => refuse("must begin with https, so that nobody reads along"),
+        "http" => refuse("must begin with https, so that nobody else can read the messages"),
         _ => refuse("must begin with https"),
     }
 }
@@ -107,7 +107,7 @@ fn is_special_v4(address: Ipv4Addr) -> bool {
     )
 }
 
-/// Whether an IPv6 address is not public: all but global unicast, and of that what leads elsewhere.
+/// Whether an IPv6 address is not public: all but global unicast, and of that the ranges that lead elsewhere.
 ///
 /// Source: IANA IPv6 Special-Purpose Address Registry.
 fn is_special_v6(address: Ipv6Addr) -> bool {
@@ -161,7 +161,7 @@ impl Resolve for Guarded {
         let (lookup, simulation) = (Arc::clone(&self.lookup), self.simulation);
         Box::pin(async move {
             let found = lookup.addresses(name.as_str()).await?;
-            // One that is not public speaks against all: the name is not what it seems.
+            // One address that is not public counts against all: the name is suspect.
             for address in &found {
                 check_address(*address, simulation)?;
             }

@@ -1,4 +1,4 @@
-//! The running broker: what every stage and every handler works with.
+//! The running broker, which every stage and every handler uses.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -44,7 +44,7 @@ pub enum AgentDelivery {
     Missing,
 }
 
-/// What a broker is put together from.
+/// The parts of a broker.
 pub struct Parts {
     /// The configuration.
     pub config: Config,
@@ -54,11 +54,11 @@ pub struct Parts {
     pub mode: DatabaseMode,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// What replicas share for speed.
+    /// The coordination state, which replicas share for speed.
     pub hot: Arc<dyn HotState>,
     /// The signing keys.
     pub keys: Keys,
-    /// The outside issuers that are believed.
+    /// The outside issuers that are trusted.
     pub oidc: Oidc,
     /// The providers that are connected from the start on.
     pub providers: Vec<ProviderLink>,
@@ -83,7 +83,7 @@ struct Inner {
     ids: Mutex<ContextV7>,
 }
 
-/// What a snapshot was built from.
+/// The inputs of a snapshot.
 struct Supply {
     snapshot: Arc<Snapshot>,
     standings: Vec<ProviderStanding>,
@@ -91,9 +91,8 @@ struct Supply {
     mark: SupplyMark,
 }
 
-/// By what two snapshots are known to sell the same, on whichever replica: the generation of the
-/// market, a digest of how the providers stand and of what is on record of them, and how often tenants changed what they have of
-/// their own.
+/// Identifies what a snapshot sells, on any replica: the generation of the market, a digest of the state and
+/// the records of the providers, and the number of changes that tenants made to their own capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SupplyMark {
     generation: u64,
@@ -101,7 +100,7 @@ pub(crate) struct SupplyMark {
     own_changes: u64,
 }
 
-/// What is on record of providers, by their ids.
+/// The records of providers, by their ids.
 type OnRecord<'a> = Vec<(&'a ProviderId, ProviderFacts)>;
 
 impl SupplyMark {
@@ -201,7 +200,7 @@ impl Broker {
         &self.0.parts.keys
     }
 
-    /// The outside issuers that are believed.
+    /// The outside issuers that are trusted.
     pub(crate) fn oidc(&self) -> &Oidc {
         &self.0.parts.oidc
     }
@@ -256,13 +255,13 @@ impl Broker {
         self.supply().0
     }
 
-    /// All live offers, and the mark of what they were built from.
+    /// All live offers, and the mark of their inputs.
     pub(crate) fn supply(&self) -> (Arc<Snapshot>, SupplyMark) {
         let supply = self.0.supply.load();
         (Arc::clone(&supply.snapshot), supply.mark)
     }
 
-    /// Whether the snapshot was built from what the database holds by these marks.
+    /// Whether the snapshot was built from the database's present content, by these marks.
     pub(crate) fn has_supply(
         &self,
         generation: u64,
@@ -275,8 +274,8 @@ impl Broker {
             && supply.own_changes == own_changes
     }
 
-    /// Puts a newer snapshot in place, with how its providers stood and how often tenants had changed
-    /// what is their own; an older one changes nothing. Nobody who reads one waits for it.
+    /// Replaces the snapshot with a newer one, with the state of its providers and the number of changes that
+    /// tenants had made to their own capacity; an older one changes nothing. Readers never wait for it.
     pub(crate) fn put_snapshot(
         &self,
         snapshot: Snapshot,
@@ -297,8 +296,7 @@ impl Broker {
         });
     }
 
-    /// What one stage keeps in memory on this replica: the value of this type, which is made when it is
-    /// first asked for.
+    /// The memory of one stage on this replica: the value of this type, which is made on first use.
     pub(crate) fn memory<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         self.memory_or(T::default)
     }
@@ -308,13 +306,13 @@ impl Broker {
         self.0.memory.of(make)
     }
 
-    /// The signs of life of what runs in the background.
+    /// The heartbeats of the background tasks.
     #[must_use]
     pub fn pulses(&self) -> &Arc<Pulses> {
         &self.0.pulses
     }
 
-    /// What replicas share for speed.
+    /// The coordination state, which replicas share for speed.
     #[must_use]
     pub fn hot(&self) -> &dyn HotState {
         &*self.0.parts.hot
@@ -326,7 +324,7 @@ impl Broker {
         &self.0.replica
     }
 
-    /// Tells the workers of all replicas that a reservation is due.
+    /// Notifies the workers of all replicas that a reservation is due.
     pub fn nudge(&self) {
         self.hot().publish(Topic::Work);
     }

@@ -1,7 +1,7 @@
-//! What a replica does in the background: one list of named tasks, each started again when it
-//! panics, all told to stop by one token and awaited on stop.
+//! The background work of a replica: one list of named tasks. Each is restarted when it panics; one token
+//! stops them all, and a shutdown awaits them.
 //!
-//! The list of tasks stands in [`crate::service::tasks`]. What a task does lives with its stage.
+//! [`crate::service::tasks`] lists the tasks. The work of a task lives with its stage.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -19,15 +19,14 @@ use crate::platform::heartbeat::Pulses;
 use crate::platform::metrics;
 use crate::platform::stop::{Stop, pause};
 
-/// How long a task that ended out of turn rests at first; twice as long each time after.
+/// The first delay before a task that ended early is restarted; it doubles each time after.
 const FIRST_REST: Duration = Duration::from_secs(1);
-/// It never rests longer, and a task that ran so long starts with the first rest again.
+/// The longest delay; a task that ran this long starts with the first delay again.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 /// How long tasks have to end beyond the drain time, which those that drain may use up.
 const AFTER_DRAIN: Duration = Duration::from_secs(5);
 
-/// Tasks that run until they are told to stop. Those still running when this is dropped end at
-/// their next await.
+/// Tasks that run until stopped. Those still running when this is dropped end at their next await.
 pub struct Background {
     broker: Broker,
     stop: Stop,
@@ -49,16 +48,15 @@ impl Background {
         }
     }
 
-    /// For what the tasks work.
+    /// The broker of the tasks.
     pub(crate) fn broker(&self) -> &Broker {
         &self.broker
     }
 
-    /// Starts a task that runs until it is told to stop.
+    /// Starts a task that runs until stopped.
     ///
-    /// `task` makes it: once now, and anew after a rest each time that it panics or returns before
-    /// it was told to. It starts from what the database says; nothing is handed from one life to
-    /// the next.
+    /// `task` makes it: once now, and again after a delay each time that it panics or returns before it was
+    /// stopped. It starts from the database; nothing is handed from one life to the next.
     pub fn add<T, F>(&mut self, name: impl Display, mut task: T)
     where
         T: FnMut(Broker, Stop) -> F + Send + 'static,
@@ -73,8 +71,8 @@ impl Background {
         self.names.push((name, self.tasks.spawn(supervised)));
     }
 
-    /// Tells every task to stop and waits until all have: for the configured drain time and a
-    /// little more. What runs on then is dropped.
+    /// Stops every task and waits until all have ended: for the configured drain time and a little more.
+    /// Tasks that run longer are dropped.
     pub async fn stop(mut self) {
         self.stop.cancel();
         self.broker.pulses().stop();
@@ -89,7 +87,7 @@ impl Background {
     }
 }
 
-/// Runs a task until it is told to stop, whatever becomes of it before.
+/// Keeps a task running until stopped, however its earlier runs end.
 async fn supervise<F>(
     name: String,
     pulses: Arc<Pulses>,
@@ -103,8 +101,8 @@ async fn supervise<F>(
     loop {
         let began = Instant::now();
         pulses.begin(&name);
-        // What a task shares with others lies behind locks that forgive a panic, or in the
-        // database; what it had for itself is dropped here.
+        // State that a task shares with others lies behind locks that survive a panic, or in the database;
+        // state of its own is dropped here.
         let ended = AssertUnwindSafe(async { task(stop.clone()).await })
             .catch_unwind()
             .await;
@@ -117,12 +115,12 @@ async fn supervise<F>(
             rest = first_rest;
         }
         let how = match ended {
-            Ok(()) => "returned though nobody told it to stop".to_owned(),
+            Ok(()) => "returned before it was stopped".to_owned(),
             Err(panic) => format!("panicked: {}", words_of(&*panic)),
         };
         error!(
             task = %name, rest_ms = rest.as_millis(),
-            "The task {name} {how}; it is started again after a rest"
+            "The task {name} {how}; it is restarted after a delay"
         );
         if !pause(&stop, rest).await {
             return;
@@ -131,7 +129,7 @@ async fn supervise<F>(
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
@@ -145,8 +143,8 @@ mod tests {
     use super::*;
     use crate::platform::heartbeat::Life;
 
-    /// Runs a task that comes to a bad end in its first lives; gives how many it had when it was
-    /// told to stop, which its last life waits for.
+    /// Runs a task that ends badly in its first lives; returns how many lives it had when it was stopped,
+    /// which its last life waits for.
     async fn lives_of(bad_end: fn(usize)) -> usize {
         let lives = Arc::new(AtomicUsize::new(0));
         let stop = Stop::new();
@@ -203,7 +201,7 @@ mod tests {
             let token = token.clone();
             async move {
                 token.cancel();
-                panic!("while it is told to stop");
+                panic!("while it is being stopped");
             }
         });
         let ended = tokio::time::timeout(Duration::from_secs(60), supervised).await;

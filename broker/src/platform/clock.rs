@@ -26,18 +26,18 @@ pub trait Clock: Send + Sync + 'static {
     /// The time now, in whole microseconds, as every database keeps it.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Says once, at the start, which is the newest time in the database: it is later now, and where it is
-    /// much later, that has to be confirmed.
+    /// Sets once, at startup, the newest time in the database: the present is later. Where it is much later,
+    /// that has to be confirmed.
     fn begin_after(&self, newest: DateTime<Utc>) {
         let _ = newest;
     }
 
-    /// Says once, at the start, what a clock shows that is believed more than this machine's.
+    /// Sets once, at startup, the time of a clock that is trusted more than this machine's.
     fn begin_at(&self, other: DateTime<Utc>) {
         let _ = other;
     }
 
-    /// Why the machine's clock is not believed just now; nothing where it is, and of a clock that is no
+    /// Why the machine's clock is not trusted just now; `None` where it is, and for a clock that is no
     /// machine's.
     fn doubt(&self) -> Option<Doubt> {
         None
@@ -49,12 +49,12 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
-/// A clock of a machine that is not believed.
+/// An untrusted clock of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubt {
-    /// What it shows.
+    /// The time that it shows.
     pub shows: DateTime<Utc>,
-    /// By what the broker goes on.
+    /// The time that the broker uses.
     pub believed: DateTime<Utc>,
     /// For how long it has been like that.
     pub stands_for: TimeDelta,
@@ -78,18 +78,18 @@ impl simulator::Clock for SystemClock {
     }
 }
 
-/// A clock that only moves when it is told to: the demo's and the tests'.
+/// A clock that only moves on command: for the demo and the tests.
 #[derive(Debug)]
 pub struct ManualClock(Mutex<DateTime<Utc>>);
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// A clock that shows `start`.
     #[must_use]
     pub fn at(start: DateTime<Utc>) -> Self {
         Self(Mutex::new(start.trunc_subsecs(6)))
     }
 
-    /// Moves the clock on and says what it shows then.
+    /// Advances the clock and returns its new time.
     pub fn advance(&self, by: TimeDelta) -> DateTime<Utc> {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *now += by;
@@ -129,15 +129,15 @@ pub enum ClockError {
     Unreadable(#[source] reqwest::Error),
 }
 
-/// What the simulator answers.
+/// The answer of the simulator.
 #[derive(Deserialize)]
 struct Reading {
     now: DateTime<Utc>,
 }
 
 impl FollowedClock {
-    /// Reads the clock once, and goes on reading it until this is dropped. Must be called within a
-    /// Tokio runtime.
+    /// Reads the clock once, and keeps reading it until this is dropped. Must be called within a Tokio
+    /// runtime.
     ///
     /// `market_url` is the control plane of a simulator, without a slash at the end.
     /// Errors: [`ClockError`].
@@ -168,7 +168,7 @@ impl FollowedClock {
                         stands = false;
                     }
                     Err(error) if !stands => {
-                        warn!(error = %crate::chain(&error), "The simulator's clock cannot be read; ours stands");
+                        warn!(error = %crate::chain(&error), "The simulator's clock cannot be read; the broker's clock stays");
                         stands = true;
                     }
                     Err(_) => {}

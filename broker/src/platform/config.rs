@@ -42,7 +42,7 @@ pub struct Config {
     pub server: ServerConfig,
     /// The database, when it is not the embedded one.
     pub database: DatabaseConfig,
-    /// What replicas share for speed, when there are several.
+    /// The coordination state, which replicas share for speed, when there are several.
     pub redis: RedisConfig,
     /// A simulated market to join, where there is one.
     pub simulation: SimulationConfig,
@@ -52,19 +52,19 @@ pub struct Config {
     pub secrets: SecretsConfig,
     /// Quotes and holds.
     pub sales: SalesConfig,
-    /// What tenants may have in use that were given no limits of their own.
+    /// The limits of tenants that have none of their own.
     pub spending: SpendingConfig,
     /// The agent and how long nodes may take.
     pub verifier: VerifierConfig,
     /// Looking whether nodes in use can be reached.
     pub reach: ReachConfig,
-    /// How long what is not accounted for is kept.
+    /// How long data outside the accounts is kept.
     pub retention: RetentionConfig,
     /// Providers by id.
     pub providers: BTreeMap<ProviderId, ProviderConfig>,
     /// Price lists to read at start.
     pub pricesheets: Vec<PathBuf>,
-    /// Outside issuers whose tokens are believed.
+    /// Outside issuers whose tokens are trusted.
     pub oidc: Vec<OidcConfig>,
 }
 
@@ -76,17 +76,17 @@ pub struct ServerConfig {
     pub listen: String,
     /// The address under which nodes and tenants reach the service.
     pub public_url: Option<String>,
-    /// How long work under way may take to end once the service is told to stop.
+    /// How long work under way may take to end once the service is stopping.
     pub drain_seconds: u32,
-    /// Proxies whose `X-Forwarded-For` is believed, as addresses of networks: `10.0.0.0/8`.
+    /// Proxies whose `X-Forwarded-For` is trusted, as addresses of networks: `10.0.0.0/8`.
     pub trusted_proxies: Vec<IpNet>,
-    /// What a scraper shows as a bearer to read `/metrics`; without it only administrators read it.
+    /// The bearer token of a scraper for `/metrics`; without it only administrators read it.
     #[serde(skip_serializing)]
     pub metrics_token: Option<SecretString>,
 }
 
 impl ServerConfig {
-    /// How long work under way may take to end once the service is told to stop.
+    /// How long work under way may take to end once the service is stopping.
     #[must_use]
     pub fn drain(&self) -> Duration {
         Duration::from_secs(self.drain_seconds.into())
@@ -101,7 +101,7 @@ pub struct DatabaseConfig {
     pub url: Option<SecretString>,
 }
 
-/// What replicas share for speed.
+/// The coordination state, which replicas share for speed.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisConfig {
@@ -113,8 +113,8 @@ pub struct RedisConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulationConfig {
-    /// The address of its control plane, on this machine; without it nothing is simulated unless
-    /// `serve --simulate` says so.
+    /// The address of its control plane, on this machine; without it nothing is simulated unless `serve
+    /// --simulate` is given.
     pub market_url: Option<String>,
     /// The credential that it made up at its start.
     pub credential: Option<SecretString>,
@@ -163,9 +163,9 @@ pub struct SecretsConfig {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SalesConfig {
-    /// How long a quote stands.
+    /// How long a quote is valid.
     pub quote_seconds: u32,
-    /// How long a hold stands.
+    /// How long a hold is valid.
     pub hold_seconds: u32,
     /// How many live holds or lease sets an offer without a count may carry.
     pub soft_holds_per_offer: u32,
@@ -173,18 +173,17 @@ pub struct SalesConfig {
     pub soft_nodes_per_hold: u32,
     /// How many leases one reservation may have: each is an order of its own.
     pub leases_per_reservation: u32,
-    /// Within how long an offer must fail three reservations to rest, and how long it rests.
+    /// The period in which three failed reservations put an offer in cool-down, and the cool-down's length.
     pub cooldown_seconds: u32,
 }
 
-/// What tenants may have in use at once that were given no limits of their own; what is not set
-/// is not limited.
+/// The limits on concurrent use for tenants that have none of their own; an unset one does not limit.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpendingConfig {
     /// GPUs that are held or leased.
     pub gpus: Option<u32>,
-    /// What all that is held or leased costs. Units: US dollars per hour.
+    /// The cost of all holds and leases together. Units: US dollars per hour.
     pub usd_per_hour: Option<Money>,
     /// Holds that are not confirmed.
     pub open_holds: Option<u32>,
@@ -224,14 +223,15 @@ pub struct VerifierConfig {
     /// How long its nodes may take to prove themselves once they are up; with a deeper verification than
     /// `standard` as much longer as its steps may take longer.
     pub verify_seconds: u32,
-    /// How deeply nodes prove themselves where their demand says nothing: `quick`, `standard` or `deep`.
+    /// The verification level where a demand names none: `quick`, `standard` or `deep`.
     pub level: Level,
-    /// The least that holds for all of them, whatever a demand says; no more than `verifier.most_level`.
+    /// The lowest level for all demands, even if a demand asks for less; no more than `verifier.most_level`.
     pub least_level: Level,
-    /// The least that holds for a reservation of which a seller has no good record (of 20 orders or more in 30 days
-    /// at least 95 % ended well), or whose machine is of other people than the marketplace that sells it: `deep`
-    /// makes whoever is new prove more. Not set, nobody has to. It follows from the sellers of the quote; what
-    /// replaces a machine later comes from sellers of whom as much is enough.
+    /// The lowest level for a reservation with an unproven seller: one without a good record (of 20 orders or
+    /// more in 30 days at least 95 % ended well), or whose machine belongs to other people than the
+    /// marketplace that sells it. `deep` makes new sellers prove more. If not set, there is no such minimum.
+    /// The level follows from the sellers of the quote; a later replacement comes from sellers for whom this
+    /// level is enough.
     pub unproven_level: Option<Level>,
     /// The most that a demand may ask for: `deep` keeps a machine up to 100 minutes at the service's cost.
     pub most_level: Level,
@@ -245,14 +245,14 @@ pub struct ReachConfig {
     pub probe_seconds: u32,
     /// How long a node may take to answer.
     pub timeout_seconds: u32,
-    /// How long a node may be silent before its tenant is told.
+    /// How long a node may be silent before the broker notifies its tenant.
     pub unreachable_seconds: u32,
-    /// What becomes of it then, where its demand says nothing.
+    /// The action then, where the demand names none.
     pub on_unreachable: OnUnreachable,
 }
 
-/// How long what is not accounted for is kept. The ledger, what it is made of and the audit log
-/// stay for good; answers under an `Idempotency-Key` are kept for the 24 hours that they are replayed.
+/// How long data outside the accounts is kept. The ledger, its sources and the audit log stay for good;
+/// answers under an `Idempotency-Key` are kept for the 24 hours that they are replayed.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionConfig {
@@ -281,16 +281,16 @@ fn days<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
         })
 }
 
-/// An outside issuer whose tokens are believed, and who their bearers are here. What it does not
-/// name is refused.
+/// An outside issuer whose tokens are trusted, and the mapping of their bearers to principals here. Any word
+/// that it does not map is refused.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OidcConfig {
     /// The issuer, exactly as its tokens name it.
     pub issuer: String,
-    /// What its tokens must be made out to.
+    /// The audience that its tokens must name.
     pub audience: String,
-    /// Where its public keys lie; its published configuration is asked, when nothing is said.
+    /// The URL of its public keys; by default the one in its published configuration.
     #[serde(default)]
     pub jwks_url: Option<String>,
     /// The one tenant that it speaks for; this, or `tenant_claim` and `tenant_map`.
@@ -299,23 +299,23 @@ pub struct OidcConfig {
     /// The claim that names the tenant.
     #[serde(default)]
     pub tenant_claim: Option<String>,
-    /// Words of that claim, and the names of the tenants that they stand for.
+    /// Words of that claim, and the names of their tenants.
     #[serde(default)]
     pub tenant_map: BTreeMap<String, String>,
     /// The claim that names roles; one within objects is reached by dots.
     pub role_claim: String,
-    /// Words of that claim, and the roles that they stand for.
+    /// Words of that claim, and their roles.
     pub role_map: BTreeMap<String, Role>,
     /// The claim that names the provider of those with the role `provider`.
     #[serde(default)]
     pub provider_claim: Option<String>,
-    /// Words of that claim, and the ids of the providers that they stand for.
+    /// Words of that claim, and the ids of their providers.
     #[serde(default)]
     pub provider_map: BTreeMap<String, ProviderId>,
     /// Whether its `role_map` may make administrators of the whole service, who reach every tenant.
     #[serde(default)]
     pub may_administer: bool,
-    /// Algorithms of its signatures; RS256, ES256 and EdDSA, when nothing is said.
+    /// Algorithms of its signatures; RS256, ES256 and EdDSA by default.
     #[serde(default = "OidcAlgorithm::all")]
     pub algorithms: Vec<OidcAlgorithm>,
 }
@@ -375,7 +375,7 @@ impl Config {
             .map_err(|error| ConfigError::Unreadable(Box::new(error)))
     }
 
-    /// What is on record of a provider.
+    /// The record of a provider.
     #[must_use]
     pub fn facts_of(&self, id: &ProviderId) -> ProviderFacts {
         let settings = self.providers.get(id);
@@ -393,7 +393,7 @@ impl Config {
     }
 }
 
-/// What is set where nothing is said, by section.
+/// The defaults, by section.
 #[must_use]
 pub fn defaults() -> serde_json::Value {
     serde_json::json!({

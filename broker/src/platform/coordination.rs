@@ -1,9 +1,9 @@
-//! Hot state: what replicas share for speed, and may lose at any moment.
+//! Coordination state: data that replicas share for speed, and may lose at any moment.
 //!
-//! A cache, wake-ups, leases of background work, and rate limits. The truth is only ever in the
-//! database: a wake-up that is lost is made up for by a timer, work that two replicas do at once is
-//! done once by what they write. [`InProcess`] is the embedded default, [`Redis`] serves any number
-//! of replicas; one contract test runs over both.
+//! A cache, wake-ups, leases of background work, and rate limits. The truth is only ever in the database. A
+//! timer makes up for a wake-up that is lost. Work that two replicas do at once takes effect once, because
+//! their writes are guarded. [`InProcess`] is the embedded default, [`Redis`] serves any number of replicas;
+//! one contract test runs over both.
 
 mod circuit;
 mod gcra;
@@ -20,11 +20,11 @@ use tokio::sync::broadcast::error::RecvError;
 pub use in_process::InProcess;
 pub use redis::{Patience, Redis, RedisRefused};
 
-/// What replicas share for speed. No call fails: what cannot be reached falls back to what keeps
-/// the service going, as each call says.
+/// The state that replicas share for speed. No call fails: without the server each falls back to a behaviour
+/// that keeps the service going, as its documentation states.
 #[async_trait]
 pub trait HotState: Send + Sync + 'static {
-    /// What was cached under a key and has not expired.
+    /// The value cached under a key, if it has not expired.
     ///
     /// When the state is lost: nothing.
     async fn cached(&self, key: &str) -> Option<Vec<u8>>;
@@ -34,12 +34,12 @@ pub trait HotState: Send + Sync + 'static {
     /// When the state is lost: the value is dropped.
     async fn cache(&self, key: &str, value: &[u8], ttl: Duration);
 
-    /// Takes the lease of a piece of background work for so long, unless another holder has it. The
-    /// one that holds it takes it anew.
+    /// Takes the lease of a piece of background work for so long, unless another holder has it. The current
+    /// holder renews it.
     ///
-    /// When the state is lost: its last known holder goes on; another gets it once the lease would
-    /// have lapsed, and at once where nothing was ever reached. Two may then hold it: the work must
-    /// bear that.
+    /// When the state is lost: its last known holder continues; another gets it once the lease would have
+    /// lapsed, and at once where the server was never reached. Two may then hold it: the work must tolerate
+    /// that.
     async fn acquire(&self, work: &str, holder: &str, ttl: Duration) -> bool;
 
     /// Keeps a lease for so long from now; false when it lapsed or is another's.
@@ -52,7 +52,7 @@ pub trait HotState: Send + Sync + 'static {
     /// When the state is lost: the lease lapses.
     async fn release(&self, work: &str, holder: &str);
 
-    /// Wakes everyone who waits for a topic, in this process and in others. Never waits.
+    /// Wakes all listeners of a topic, in this process and in others. Never waits.
     ///
     /// When the state is lost: only this process hears it.
     fn publish(&self, topic: Topic);
@@ -72,7 +72,7 @@ pub trait HotState: Send + Sync + 'static {
     }
 }
 
-/// What a wake-up is about. It carries nothing else: whoever hears it reads the database.
+/// The topic of a wake-up. It carries nothing else: a listener that hears it reads the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A reservation is due.
@@ -81,7 +81,7 @@ pub enum Topic {
     Supply,
     /// There are new events.
     Events,
-    /// A lease is gone: its provider has free what it had not when it was read.
+    /// A lease is gone: its provider has capacity free that was in use when it was read.
     Returns,
 }
 
@@ -89,7 +89,7 @@ impl Topic {
     /// Every topic.
     pub const ALL: [Self; 4] = [Self::Work, Self::Supply, Self::Events, Self::Returns];
 
-    /// Its word on the wire.
+    /// Its word in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -115,8 +115,8 @@ pub struct WakeUps {
 }
 
 impl WakeUps {
-    /// Waits for a wake-up that came since the last one was heard; several count as one. Whoever
-    /// is too slow to hear each is woken as well. May be dropped and called again: nothing is lost.
+    /// Waits for a wake-up since the last one heard; several count as one. A listener too slow to hear each
+    /// is woken as well. May be dropped and called again: nothing is lost.
     pub async fn hear(&mut self) {
         loop {
             match self.heard.recv().await {
@@ -127,7 +127,7 @@ impl WakeUps {
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }
-        // What came before now is seen by the look at the database that follows.
+        // The database look that follows sees all earlier events.
         self.heard = self.heard.resubscribe();
     }
 }
@@ -141,7 +141,7 @@ pub struct Quota {
     pub burst: NonZeroU32,
 }
 
-/// What came of counting a call.
+/// The result of counting a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateCheck {
     /// Whether it is within the quota.
@@ -158,6 +158,6 @@ pub struct RateCheck {
 
 /// The bell of one process.
 fn bell() -> broadcast::Sender<Topic> {
-    // Whoever is slower than this lags and is woken once for all.
+    // A listener slower than this lags and is woken once for all.
     broadcast::Sender::new(64)
 }

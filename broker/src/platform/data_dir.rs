@@ -1,5 +1,4 @@
-//! The directory of the embedded database: what lies in it, who may write it, and the one service that
-//! runs on it.
+//! The directory of the embedded database: its files, their permissions, and the one service that runs on it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
@@ -21,8 +20,8 @@ pub fn sealing_key(dir: &Path) -> PathBuf {
     dir.join("secret.key")
 }
 
-/// Makes the directory where there is none. It holds every tenant's rows and the sealing key: nobody
-/// else on this machine may read it. In one that others can write they could put theirs in place.
+/// Makes the directory if it is missing. It holds every tenant's rows and the sealing key: nobody else on
+/// this machine may read it. If others could write the directory, they could replace the data.
 ///
 /// Errors: [`StartError::File`], [`StartError::Config`].
 pub(crate) fn make(dir: &Path) -> Result<(), StartError> {
@@ -67,7 +66,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StartError> {
     if found < HEADER {
         return Err(damaged("is cut short"));
     }
-    // What was written last, and how long it made the file, is in the log until that is empty.
+    // The last write, and the length it gave the file, are in the log until that is empty.
     if length(&log).is_some_and(|log| log > 0) {
         return Ok(());
     }
@@ -87,7 +86,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), StartError> {
 /// The header of an SQLite file. Units: bytes.
 const HEADER: u64 = 100;
 
-/// How long the file of this header is at least; `None` for one that does not say. Units: bytes.
+/// The least length of the file with this header; `None` when the header does not state one. Units: bytes.
 ///
 /// Source: SQLite's file format, 1.3: page size at 16, change counter at 24, pages at 28, and at 92
 /// the change counter for which that number of pages holds.
@@ -113,8 +112,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Claims a directory, which is made when there is none, for a service. Commands that work on its
-    /// database beside the service claim nothing.
+    /// Claims a directory, which is made if it is missing, for a service. Commands that work on its database
+    /// beside the service claim nothing.
     ///
     /// Errors: [`StartError::InUse`] while another service has it, [`StartError::File`].
     pub(crate) fn take(dir: &Path) -> Result<Self, StartError> {

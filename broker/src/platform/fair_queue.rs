@@ -1,8 +1,9 @@
-//! Whose turn it is to do what takes long: so many work at once, some more wait, and whoever comes
-//! beyond is told to come again.
+//! A fair queue for long work: some tasks run at once, some more wait, and further callers are refused and
+//! try again later.
 //!
-//! No tenant has all places to work, and those who wait are served tenant by tenant in a circle: one that
-//! asks without end waits for itself. The last quarter of the places to wait is for tenants that have few.
+//! No tenant has all places to run, and waiting callers are served round-robin over the tenants: a tenant
+//! that asks without end waits for itself. The last quarter of the places to wait is for tenants that have
+//! few.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -14,15 +15,15 @@ use tokio::sync::oneshot;
 
 /// Those who wait for each core.
 const WAITING_PER_CORE: usize = 16;
-/// Which part of all places a tenant may have and still take one of the last.
+/// All places to run and to wait are taken.
 const SHARE: usize = 4;
 
-/// As many work or wait as may.
+/// All places to run and to wait are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("as many work or wait as may")]
+#[error("all places to run and to wait are taken")]
 pub struct TooMany;
 
-/// The turns of one process.
+/// The queue of one process.
 #[derive(Debug)]
 pub(crate) struct Turns(Arc<Places>);
 
@@ -36,23 +37,23 @@ struct Places {
     state: Mutex<State>,
 }
 
-/// Whoever works or waits. `None` stands for the service as a whole.
+/// The running and waiting callers. `None` stands for the service as a whole.
 #[derive(Debug, Default)]
 struct State {
     running: usize,
     of: HashMap<Option<TenantId>, Own>,
-    /// Those of whom somebody waits, whose turn is next at the front.
+    /// The tenants with waiting callers; the next to be served is at the front.
     circle: VecDeque<Option<TenantId>>,
 }
 
-/// What one tenant has of it.
+/// The running and waiting callers of one tenant.
 #[derive(Debug, Default)]
 struct Own {
     running: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// A turn; the next one comes when it is dropped.
+/// A place to run; dropping it lets the next caller run.
 #[derive(Debug)]
 pub(crate) struct Turn {
     places: Arc<Places>,
@@ -76,7 +77,7 @@ impl Turns {
         }))
     }
 
-    /// Waits for a turn. `None` is the service as a whole.
+    /// Waits for a place to run. `None` is the service as a whole.
     ///
     /// Errors: [`TooMany`] at once where too many wait.
     pub(crate) async fn take(&self, tenant: Option<TenantId>) -> Result<Turn, TooMany> {
@@ -95,13 +96,13 @@ impl Turns {
             comes
         };
         self.0.serve();
-        // Nobody who waits is ever dropped unserved.
+        // No waiting caller is ever dropped unserved.
         comes.await.map_err(|_| TooMany)
     }
 }
 
 impl State {
-    /// Whoever waits no more has no place.
+    /// Callers that no longer wait give up their places.
     fn forget_gone(&mut self) {
         for own in self.of.values_mut() {
             own.waiting.retain(|sender| !sender.is_closed());
@@ -122,7 +123,7 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever has its share already leaves as many places to the others.
+    /// A tenant that already has its share leaves as many places to the others.
     fn has_place(&self, state: &State, tenant: Option<TenantId>) -> bool {
         let places = |own: &Own| own.running + own.waiting.len();
         let all: usize = state.of.values().map(places).sum();
@@ -132,10 +133,10 @@ impl Places {
         all + kept < self.all
     }
 
-    /// Gives turns to those who wait, for as long as there are any to give.
+    /// Gives the free places to run to the waiting callers.
     fn serve(self: &Arc<Self>) {
         while let Some((sender, turn)) = self.next() {
-            // Whoever waits no more gives it back here.
+            // A caller that no longer waits gives its place back here.
             let _ = sender.send(turn);
         }
     }
@@ -235,7 +236,7 @@ mod tests {
         let mut served = Vec::new();
         let mut working: VecDeque<Turn> = VecDeque::new();
         loop {
-            // Whoever waits asks for it once.
+            // Each waiting caller asks for it once.
             asked.retain_mut(|(number, comes)| match comes.as_mut().poll(&mut context) {
                 Poll::Ready(turn) => {
                     working.push_back(turn.expect("a turn"));

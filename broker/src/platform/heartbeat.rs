@@ -1,13 +1,13 @@
-//! Signs of life of the background tasks of this process: each says that it lives, and by when it
-//! will say so again. [`crate::platform::background`] notes those that fell, `GET /readyz` and the metrics say
-//! how they stand.
+//! Heartbeats of the background tasks of this process: each task reports that it lives, and by when it will
+//! report again. [`crate::platform::background`] records failed tasks; `GET /readyz` and the metrics show the
+//! state of all.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The signs of life of one process. Times are real: a task that hangs does so in real time.
+/// The heartbeats of one process. Times are real: a task that hangs does so in real time.
 #[derive(Debug, Default)]
 pub struct Pulses {
     tasks: Mutex<BTreeMap<String, Pulse>>,
@@ -16,27 +16,27 @@ pub struct Pulses {
 
 #[derive(Debug, Clone, Copy)]
 enum Pulse {
-    /// It runs and has promised nothing: it only waits to be told to stop, or has just begun.
+    /// It runs and has promised nothing: it only waits for the stop, or has just begun.
     Begun,
-    /// It will say that it lives before this.
+    /// Its next heartbeat comes before this.
     Until(Instant),
-    /// It fell and rests before it is started again.
+    /// It failed, and waits before its restart.
     Fallen,
 }
 
-/// How a background task stands.
+/// The state of a background task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It gives signs of life.
+    /// It sends heartbeats.
     Alive,
     /// It is overdue by so much.
     Silent(Duration),
-    /// It fell and is started again after a rest.
+    /// It failed and is restarted after a delay.
     Fallen,
 }
 
 impl Life {
-    /// Whether it gives signs of life.
+    /// Whether it sends heartbeats.
     #[must_use]
     pub const fn is_alive(self) -> bool {
         matches!(self, Self::Alive)
@@ -44,7 +44,7 @@ impl Life {
 }
 
 impl Pulses {
-    /// A task lives and says so again within this time.
+    /// A task lives and sends its next heartbeat within this time.
     pub fn beat(&self, task: &str, within: Duration) {
         self.set(task, Pulse::Until(Instant::now() + within));
     }
@@ -54,7 +54,7 @@ impl Pulses {
         self.set(task, Pulse::Begun);
     }
 
-    /// A task panicked, or returned though nobody told it to stop.
+    /// A task panicked, or returned before it was stopped.
     pub(crate) fn fall(&self, task: &str) {
         self.set(task, Pulse::Fallen);
     }
@@ -70,7 +70,7 @@ impl Pulses {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// How each task stands, by name.
+    /// The state of each task, by name.
     #[must_use]
     pub fn lives(&self) -> Vec<(String, Life)> {
         self.lives_at(Instant::now())

@@ -1,19 +1,19 @@
 //! Which field of a JSON value its reader refuses, and why.
 //!
-//! The readers of serde say what is wrong and not where, since a demand is read in two steps. So the
-//! field is looked for: readers take fields in their order and stop at the first fault, and the last
-//! field that changes what they say when it is put out of shape is the one that they stopped at.
+//! The readers of serde name the fault and not its place, since a demand is read in two steps. So the field
+//! is searched for. Readers take fields in their order and stop at the first fault. The last field that
+//! changes their message when it is malformed is the one that they stopped at.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The largest value in which a field is looked for, in fields and items of all depths: each is tried by
-/// reading all of it once more.
+/// The largest value in which a field is searched for, in fields and items of all depths: each try reads all
+/// of it once more.
 const LARGEST: usize = 500;
 
 /// Reads a value into `T`.
 ///
-/// Errors: what is wrong, in words that begin with the field: `window.end: …`.
+/// Errors: the fault, in words that begin with the field: `window.end: …`.
 pub(crate) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     let Err(error) = T::deserialize(&value) else {
         return serde_json::from_value(value).map_err(|error| error.to_string());
@@ -45,7 +45,7 @@ enum Step {
     Item(usize),
 }
 
-/// The way to what is refused; the value is as it was afterwards.
+/// The path to the refused part; the value is unchanged afterwards.
 fn path_of<T: DeserializeOwned>(value: &mut Value, why: &str) -> Vec<Step> {
     let mut path = Vec::new();
     while let Some(step) = next_step::<T>(value, &path, why) {
@@ -74,7 +74,7 @@ fn next_step<T: DeserializeOwned>(value: &mut Value, path: &[Step], why: &str) -
         }
         now.as_deref() != Some(why)
     };
-    // What tells the kinds of demands apart is read before all other fields.
+    // The tag of a demand's kind is read before all other fields.
     let is_tag = |step: &&Step| matches!(step, Step::Field(name) if name == "kind");
     let (tags, others): (Vec<_>, Vec<_>) = steps.iter().rev().partition(is_tag);
     let first = others.into_iter().chain(tags).find(|step| decides(step));
@@ -112,7 +112,7 @@ fn name(path: &[Step]) -> String {
     name
 }
 
-/// What stands there, where it is one word or number.
+/// The value there, where it is one word or number.
 fn shown(value: &Value) -> Option<String> {
     let text = match value {
         Value::String(text) => text.clone(),

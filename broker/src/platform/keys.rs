@@ -1,9 +1,9 @@
 //! The service's own signing keys: one for tokens, one for attestations, and those before them.
 //!
-//! All are Ed25519, live sealed in the database, and are named by the thumbprint of their public
-//! half (RFC 7638), so that whoever verifies can tell which one signed. The oldest key that is not
-//! retired signs. A retired token key verifies until the last token signed with it has lapsed; a
-//! retired attestation key is shown for good, because attestations are.
+//! All are Ed25519 and live sealed in the database. Each is named by the thumbprint of its public half (RFC
+//! 7638), so that a verifier can tell which key signed. The oldest key that is not retired signs. A retired
+//! token key verifies until the last token signed with it has lapsed; a retired attestation key is published
+//! for good, because attestations are.
 //!
 //! Replicas learn of a rotation by reading the database again: within a minute, and at once when a
 //! token names a key that they do not know.
@@ -33,7 +33,7 @@ const READ_AGAIN: TimeDelta = TimeDelta::seconds(5);
 /// How far two clocks may differ.
 const LEEWAY: TimeDelta = TimeDelta::seconds(30);
 
-/// Why the signing keys could not be had.
+/// Why the signing keys are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The database did not answer.
@@ -44,7 +44,7 @@ pub enum KeyError {
         "a signing key cannot be opened; give the sealing key that this database was made with"
     )]
     Sealed(#[from] CannotOpen),
-    /// What was sealed is no Ed25519 key.
+    /// The sealed bytes are no Ed25519 key.
     #[error("a signing key in the database is damaged")]
     Damaged,
 }
@@ -161,8 +161,8 @@ impl Keys {
         blake3::derive_key(context, &self.set().token[0].pair.signing().to_bytes())
     }
 
-    /// The key of this name with which tokens may have been signed; one that is not known is
-    /// looked for in the database.
+    /// The key of this name with which tokens may have been signed; an unknown one is searched for in the
+    /// database.
     pub(crate) async fn token_key(&self, kid: &str, now: DateTime<Utc>) -> Option<Arc<KeyPair>> {
         self.refresh(now).await;
         if let Some(key) = self.known_token_key(kid, now) {
@@ -183,8 +183,8 @@ impl Keys {
         self.read_again(now, READ_EVERY).await;
     }
 
-    /// Reads the keys again unless that was tried within `pause`. What cannot be read changes
-    /// nothing: those that are known serve on.
+    /// Reads the keys again unless that was tried within `pause`. A failed read changes nothing: the known
+    /// keys stay in use.
     async fn read_again(&self, now: DateTime<Utc>, pause: TimeDelta) {
         let mut tried_at = self.0.tried_at.lock().await;
         if now - *tried_at < pause {

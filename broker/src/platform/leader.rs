@@ -1,4 +1,4 @@
-//! Work that one replica does at a time: the lease is kept while the work goes on.
+//! Work that one replica does at a time: it keeps the leader lease while the work runs.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use tokio::time::sleep;
 use crate::platform::app::Broker;
 use crate::platform::stop::{Stop, pause};
 
-/// How long a lease outlives the last sign of its holder: what a crash costs at most.
+/// How long a lease outlives the last sign of its holder: the longest delay after a crash.
 const TTL: Duration = Duration::from_secs(15);
 /// How often a holder renews it, and the others ask for it.
 const EVERY: Duration = Duration::from_secs(5);
-/// Within what time a task that waits for its turn gives a sign of life.
+/// A task that waits for its leader lease sends a heartbeat within this time.
 const WAITING: Duration = Duration::from_secs(60);
-/// Within what time one that has it does. Turns are minutes apart, and each may call a provider.
+/// The time within which a task that holds the lease sends a heartbeat. Runs are minutes apart, and each may
+/// call a provider.
 const TURN: Duration = Duration::from_secs(20 * 60);
 
-/// Takes turns at a piece of work until it is told to stop; while another replica has the lease,
-/// it waits. A turn under way is dropped when the lease passes to another, and on stop; the lease
-/// is then given back. The task of the work gives its signs of life under the name of the work.
+/// Runs a piece of work repeatedly until stopped; while another replica has the lease, it waits. A run under
+/// way is dropped when the lease passes to another, and on stop; the lease is then given back. The work's
+/// task sends its heartbeats under the name of the work.
 pub(crate) async fn keep_turns<F>(
     broker: &Broker,
     work: &str,
@@ -60,7 +61,7 @@ async fn lost(broker: &Broker, work: &str) {
     loop {
         sleep(EVERY).await;
         let (hot, replica) = (broker.hot(), broker.replica());
-        // One that lapsed, or that went with the server's memory, is taken anew.
+        // A lease that lapsed, or that was lost with the server's memory, is taken again.
         if !hot.renew(work, replica, TTL).await && !acquire(broker, work).await {
             return;
         }

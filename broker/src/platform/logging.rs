@@ -1,5 +1,4 @@
-//! The log of a process: what is said where, and in which form. What is written into it is
-//! `docs/logging.md`.
+//! The log of a process: its destinations and formats. `docs/logging.md` describes its contents.
 
 use std::io::IsTerminal as _;
 
@@ -10,8 +9,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-/// What is logged when `RUST_LOG` does not say. The server's own words about callers that send
-/// no HTTP, or hang up, are errors to it and nothing to a person who runs us: they are left out.
+/// The filter when `RUST_LOG` is not set. The HTTP server logs callers that send no HTTP, or hang up, as
+/// errors; they do not matter to an operator, so they are left out.
 const USUAL: &str = "info,sqlx=warn,actix_server=warn,sea_orm_migration=warn,actix_http=off";
 
 /// The form of a line.
@@ -57,7 +56,7 @@ fn filter() -> EnvFilter {
     EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(USUAL))
 }
 
-/// What writes the lines.
+/// The writer of the lines.
 fn lines<S, W>(form: Form, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -86,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is written, for the test to read.
+    /// Keeps the written text, for the test to read.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 

@@ -1,6 +1,6 @@
-//! What the stages keep in memory: one value of each type.
+//! The memory of the stages: one value of each type.
 //!
-//! A stage asks for its own type, so that what holds them all names no stage.
+//! A stage asks for its own type, so the owner of all types names no stage.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ type Shared = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Memory(RwLock<HashMap<TypeId, Shared>>);
 
 impl Memory {
-    /// The value of this type; `make` makes it where there is none yet.
+    /// The value of this type; `make` makes it if it is missing.
     pub(crate) fn of<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&TypeId::of::<T>()).and_then(typed) {

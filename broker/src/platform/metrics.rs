@@ -1,9 +1,9 @@
-//! Metrics: what this process counts and times, by named functions that the stages call. What it looks
-//! up when it is asked stands beside the route, in `crate::http`.
+//! Metrics: the counts and times of this process, by named functions that the stages call. The metrics read
+//! on request stand beside the route, in `crate::http`.
 //!
-//! Every metric stands in the one table [`METRICS`], which `docs/metrics.md` repeats. Labels are
-//! words of closed sets, providers that are configured, and routes of the table of routes: never an
-//! id, never a tenant. The route is [`crate::http`]'s.
+//! Every metric is in the one table [`METRICS`], which `docs/metrics.md` repeats. Labels are words of closed
+//! sets, configured providers, and routes of the table of routes: never an id, never a tenant.
+//! [`crate::http`] supplies the route.
 
 pub(crate) mod table;
 
@@ -36,21 +36,21 @@ const FOLD_EVERY: Duration = Duration::from_secs(10);
 const REQUEST_BOUNDS: [f64; 11] = [
     0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
-/// Bounds of what machines take: to come up, to prove themselves. Units: seconds.
+/// Bounds for machines: the time to boot, and to prove themselves. Units: seconds.
 const MACHINE_BOUNDS: [f64; 10] = [
     15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0,
 ];
 
 static RECORDED: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Starts recording; what was counted before is lost. A second call changes nothing.
+/// Starts recording; earlier counts are lost. A second call changes nothing.
 ///
 /// The recorder is the process's: several brokers in one process, as in tests, count together.
 pub(crate) fn install() -> Option<&'static PrometheusHandle> {
     let start = || {
         let recorder = builder().build_recorder();
         let handle = recorder.handle();
-        // Fails where another recorder is in place already: then it has what we count.
+        // Fails if another recorder is in place already: then that one has our counts.
         ::metrics::set_global_recorder(recorder).ok()?;
         table::describe(METRICS.iter().filter(|metric| !metric.sampled));
         Some(handle)
@@ -75,12 +75,12 @@ fn builder() -> PrometheusBuilder {
         })
 }
 
-/// What was counted and timed so far, as Prometheus reads it (text format 0.0.4).
+/// All counts and times so far, as Prometheus reads them (text format 0.0.4).
 pub(crate) fn recorded() -> String {
     install().map(PrometheusHandle::render).unwrap_or_default()
 }
 
-/// Folds samples until it is told to stop, so that they take no memory while nobody asks.
+/// Folds samples until stopped, so that they take no memory while nobody asks.
 pub(crate) async fn keep_folding(stop: Stop) {
     while pause(&stop, FOLD_EVERY).await {
         if let Some(handle) = install() {
@@ -99,12 +99,12 @@ pub(crate) fn request_ended(method: &'static str, route: Arc<str>, status: u16, 
     });
 }
 
-/// By what requests are counted: method, route and status.
+/// The labels by which requests are counted: method, route and status.
 type RequestLabels = (&'static str, Arc<str>, u16);
 
 thread_local! {
-    /// What this thread counts and times requests with: to find a metric by its labels at each request
-    /// costs more than to count.
+    /// This thread's metrics of requests: finding a metric by its labels at each request costs more than
+    /// counting.
     static REQUESTS: RefCell<HashMap<RequestLabels, (Counter, Histogram)>> = RefCell::default();
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn order_ended(offer: &Offer, answer: &Result<ProviderLease, AdapterE
     .increment(1);
 }
 
-/// Something happened to a lease, which it was told of in the state `lease` shows.
+/// Counts an event of a lease; `lease` shows its state before the event.
 pub(crate) fn lease_learned(lease: &Lease, event: Option<LeaseEvent>, now: DateTime<Utc>) {
     let Some(event) = event else { return };
     let (provider, word) = (lease.offer.provider.to_string(), word(event));
@@ -195,7 +195,7 @@ pub(crate) fn leases_replaced(fallen: &[Lease]) {
     }
 }
 
-/// The tenant has what was reserved.
+/// The tenant has its reservation.
 pub(crate) fn handed_off(reservation: &Reservation, now: DateTime<Utc>) {
     let since = reservation.confirmed_at.unwrap_or(reservation.created_at);
     let kind = reservation.kind.as_str();
@@ -213,7 +213,7 @@ pub(crate) fn webhook_attempted(outcome: Outcome) {
     counter!(WEBHOOK_ATTEMPTS.name, "outcome" => outcome).increment(1);
 }
 
-/// Hot state that replicas share stopped answering.
+/// The coordination state that replicas share stopped answering.
 pub(crate) fn hot_state_lost() {
     counter!(HOT_STATE_LOSSES.name).increment(1);
 }

@@ -1,9 +1,8 @@
-//! Outside issuers (OpenID Connect): whose tokens are believed, and who their bearers are here.
+//! Outside issuers (OpenID Connect): the trusted ones, and the principals here of their bearers.
 //!
-//! Deny by default: a token that verifies makes nobody anybody. The configuration names the tenants
-//! that an issuer may speak for and the roles that its words stand for; what it does not name is
-//! refused. Only signatures by a key of the token's own issuer count, and only RS256, ES256 and
-//! EdDSA.
+//! Deny by default: a verified token alone grants nothing. The configuration names the tenants that an issuer
+//! may speak for and the roles for its words; any other word is refused. Only signatures by a key of the
+//! token's own issuer count, and only RS256, ES256 and EdDSA.
 
 mod claims;
 mod jwks;
@@ -40,18 +39,18 @@ const ROLE_ORDER: [Role; 5] = [
 pub(crate) struct Login {
     /// The issuer.
     pub(crate) issuer: String,
-    /// Who they are to it.
+    /// Its subject at the issuer.
     pub(crate) subject: String,
     /// The name of their tenant here.
     pub(crate) tenant: String,
-    /// What they are there to do.
+    /// Its role.
     pub(crate) role: Role,
-    /// The one provider that they look after, with the role `provider`.
+    /// The one provider of the bearer, with the role `provider`.
     pub(crate) provider: Option<ProviderId>,
 }
 
 impl Login {
-    /// Who it is here: the same for every token of the same subject.
+    /// Its principal here: the same for every token of the same subject.
     pub(crate) fn principal(&self) -> PrincipalId {
         let mut hasher = blake3::Hasher::new_derive_key("gpu-broker 2026 principal of an issuer");
         hasher.update(&(self.issuer.len() as u64).to_le_bytes());
@@ -70,13 +69,13 @@ pub(crate) enum LoginRefusal {
     Invalid,
     /// Its time is over.
     Expired,
-    /// It is good, and its bearer is nobody here.
+    /// It is valid, and its bearer is not a member of any tenant.
     Nobody(&'static str),
-    /// The issuer does not say which keys are its own.
+    /// The issuer does not publish its keys.
     Unavailable,
 }
 
-/// The issuers that are believed.
+/// The issuers that are trusted.
 #[derive(Debug, Default)]
 pub struct Oidc(Vec<Issuer>);
 
@@ -90,7 +89,7 @@ pub(crate) struct Issuer {
 impl Oidc {
     /// The issuers of a configuration. Outside simulation their addresses must be `https`.
     ///
-    /// Errors: [`ConfigError::Oidc`], naming the issuer and what is wrong with it.
+    /// Errors: [`ConfigError::Oidc`], naming the issuer and the fault.
     pub fn new(configured: &[OidcConfig], mode: DatabaseMode) -> Result<Self, ConfigError> {
         let mut issuers: Vec<Issuer> = Vec::new();
         for config in configured {
@@ -115,7 +114,7 @@ impl Oidc {
         Ok(Self(issuers))
     }
 
-    /// The issuer that a token says it is of. Nothing is verified yet.
+    /// The issuer that a token names. Nothing is verified yet.
     pub(crate) fn issuer_of(&self, token: &str) -> Option<&Issuer> {
         if self.0.is_empty() {
             return None;
@@ -127,15 +126,15 @@ impl Oidc {
 
 fn check(config: &OidcConfig) -> Result<(), &'static str> {
     if config.audience.is_empty() {
-        return Err("`audience` is empty; name what its tokens are made out to");
+        return Err("`audience` is empty; name the audience of its tokens");
     }
     if config.role_map.is_empty() {
-        return Err("`role_map` is empty, so that nobody could log in; map a word to a role");
+        return Err("`role_map` is empty, so nobody could log in; map a word to a role");
     }
     if config.role_map.values().any(|role| *role == Role::Admin) && !config.may_administer {
         return Err(
             "`role_map` makes administrators of the whole service, who reach every tenant; \
-             map to `member` or `finance`, or say `may_administer = true`",
+             map to `member` or `finance`, or set `may_administer = true`",
         );
     }
     let is_bound = config.provider_claim.is_some() && !config.provider_map.is_empty();
@@ -156,7 +155,7 @@ fn check(config: &OidcConfig) -> Result<(), &'static str> {
 }
 
 impl Issuer {
-    /// Verifies a token of this issuer and says who bears it.
+    /// Verifies a token of this issuer and returns its bearer.
     pub(crate) async fn log_in(
         &self,
         token: &str,
@@ -197,7 +196,7 @@ impl Issuer {
                 KeyRefusal::Unknown => LoginRefusal::Invalid,
                 KeyRefusal::Unavailable => LoginRefusal::Unavailable,
             })?;
-        // What the key is for decides, never what the token says.
+        // The key's purpose decides, never the token's header.
         if key.algorithm != header.alg {
             return Err(LoginRefusal::Invalid);
         }
@@ -262,7 +261,7 @@ enum Named {
     Several,
 }
 
-/// What the one word of a claim that is in the map stands for.
+/// The value of the one word of a claim that is in the map.
 fn one_of<T: Clone>(
     claims: &Map<String, Value>,
     claim: Option<&str>,
@@ -331,7 +330,7 @@ mod tests {
         );
         let member = serde_json::json!({ "role_map": { "leads": "member" } });
         assert_eq!(check(&config(member)), Ok(()));
-        // A provider is one of several, and only a claim can say which.
+        // A provider is one of several, and only a claim can name it.
         let bound = |more: Value| {
             let mut bound = serde_json::json!({ "role_map": { "sellers": "provider" } });
             let more = more.as_object().expect("an object").clone();
@@ -343,7 +342,7 @@ mod tests {
             serde_json::json!({ "provider_claim": "seller" }),
             serde_json::json!({ "provider_map": { "lambda-labs": "lambda" } }),
         ] {
-            let refused = bound(half).expect_err("which provider is not said");
+            let refused = bound(half).expect_err("the provider is not named");
             assert!(refused.contains("provider_claim"), "{refused}");
         }
         let whole = serde_json::json!({

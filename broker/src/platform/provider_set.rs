@@ -12,17 +12,17 @@ use store::providers::ProviderStanding;
 pub struct ProviderLink {
     /// Our code for it.
     pub adapter: &'static dyn Adapter,
-    /// The connection that everything said to it goes through.
+    /// The connection that all calls to it use.
     pub http: Http,
 }
 
-/// What a connection was made of; another mark means another connection.
+/// The settings of a connection; another mark means another connection.
 pub(crate) type Mark = (Option<String>, DateTime<Utc>);
 
 struct Member {
-    /// `None` where the row cannot be connected; that was said.
+    /// `None` where the row cannot be connected; that was logged.
     link: Option<Arc<ProviderLink>>,
-    /// `None` for what was given at the start: configured, or simulated.
+    /// `None` for a provider given at the start: configured, or simulated.
     entered: Option<Mark>,
 }
 
@@ -59,7 +59,7 @@ impl ProviderSet {
             .is_some_and(|member| member.entered.is_none())
     }
 
-    /// What stands in the database and is not connected like that.
+    /// The rows of the database that are not connected like that.
     pub(crate) fn out_of_date(
         &self,
         standings: &[ProviderStanding],

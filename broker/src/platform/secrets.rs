@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 
 use crate::platform::config::{ConfigError, SecretsConfig};
 
-/// What was sealed cannot be opened with this key.
+/// The sealed bytes cannot be opened with this key.
 #[derive(Debug, thiserror::Error)]
 #[error("a sealed secret cannot be opened: the sealing key is not the one that it was sealed with")]
 pub struct CannotOpen;
@@ -28,7 +28,7 @@ impl std::fmt::Debug for SealingKey {
 impl SealingKey {
     /// The configured key, where one is.
     ///
-    /// Errors: [`ConfigError::SealingKey`] when what is configured is no key.
+    /// Errors: [`ConfigError::SealingKey`] when the configured value is not a key.
     pub fn configured(config: &SecretsConfig) -> Result<Option<Self>, ConfigError> {
         match (&config.key, &config.key_file) {
             (Some(key), _) => Self::parse(key.expose_secret()).map(Some),
@@ -63,7 +63,7 @@ impl SealingKey {
             .write_all(hex::encode(key).as_bytes())
             .and_then(|()| made.sync_all());
         written.map_err(|error| {
-            // Half a key is none.
+            // Half a key is not a key.
             let _ = fs::remove_file(file);
             unusable(file, &error)
         })?;
@@ -95,7 +95,7 @@ impl SealingKey {
         [&nonce[..], &sealed, tag.as_ref()].concat()
     }
 
-    /// Opens what [`Self::seal`] made.
+    /// Opens the result of [`Self::seal`].
     ///
     /// Errors: [`CannotOpen`] for another key, another purpose or altered bytes.
     pub fn open(&self, purpose: &str, sealed: &[u8]) -> Result<Vec<u8>, CannotOpen> {
@@ -110,9 +110,8 @@ impl SealingKey {
     }
 }
 
-/// Refuses a file or directory that others on this machine can write; one that is not there is
-/// nobody's. A group that has the number of the owner is the owner's own, as most systems make it, and one
-/// with our number is ours.
+/// Refuses a file or directory that others on this machine can write; a missing one passes. A group with the
+/// number of the owner is the owner's own, as most systems make it, and one with our number is ours.
 ///
 /// Errors: [`ConfigError::Writable`].
 pub(crate) fn refuse_writable(path: &Path) -> Result<(), ConfigError> {

@@ -1,4 +1,4 @@
-//! Why the broker cannot start, in words that say what to change.
+//! Why the broker cannot start, with the change that is needed.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub enum StartError {
     /// The database is not usable.
     #[error("the database cannot be used")]
     Store(#[from] StoreError),
-    /// The address of Redis is none.
+    /// The address of Redis is not valid.
     #[error(transparent)]
     Redis(#[from] RedisRefused),
     /// The signing keys are not usable.
@@ -26,12 +26,12 @@ pub enum StartError {
     /// A provider is named that no adapter speaks for.
     #[error("there is no adapter for the provider `{0}`; take it out of the configuration")]
     UnknownProvider(String),
-    /// A provider without what it takes to talk to it.
+    /// A provider without a usable connection.
     #[error("the provider `{provider}` cannot be used: {why}")]
     Provider {
         /// Which one.
         provider: String,
-        /// What is missing or refused.
+        /// The missing or refused part.
         why: String,
     },
     /// Providers of a simulator outside a simulation.
@@ -51,15 +51,15 @@ pub enum StartError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The embedded database is not what was written.
+    /// The embedded database is damaged.
     #[error(
-        "the database {} {what}: a new one would lack what is in it; put it back from a backup, or move it and secret.key aside to begin with a new one",
+        "the database {} {what}: a new one would lack its data; restore it from a backup, or move it and secret.key aside to begin with a new one",
         path.display()
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
     },
     /// A file or directory cannot be used.

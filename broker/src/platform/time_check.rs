@@ -1,5 +1,4 @@
-//! Whether the machine's clock is right after all: asked of other clocks, at the start and while it is
-//! doubted.
+//! Checks the machine's clock against other clocks, at startup and while it is doubted.
 
 use std::time::Duration;
 
@@ -10,15 +9,15 @@ use crate::platform::app::Broker;
 use crate::platform::clock::{BOUND, Clock, Doubt};
 use crate::platform::stop::{Stop, pause};
 
-/// How long a jump stands before other clocks are asked about it.
+/// How long a jump lasts before other clocks are asked about it.
 const STANDS: TimeDelta = TimeDelta::minutes(10);
-/// How often a clock that is doubted is looked at.
+/// How often a doubted clock is checked.
 const LOOK: Duration = Duration::from_secs(5);
 /// How many providers must show the same.
 const PROVIDERS: usize = 2;
 
-/// Sets the clock by what the database says, before anything is done by it: by the clock of its server,
-/// where that is another machine, else by the newest reading in it.
+/// Sets the clock from the database, before anything else uses it: from the clock of its server, where that
+/// is another machine, else from the newest reading in it.
 ///
 /// Errors: [`StoreError`].
 pub(crate) async fn begin(clock: &dyn Clock, store: &Store) -> Result<(), StoreError> {

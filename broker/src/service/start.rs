@@ -148,8 +148,8 @@ pub async fn with_store(
     Ok(broker)
 }
 
-/// What this replica shares with others: on Redis where one is configured, which need not answer
-/// yet; else in process.
+/// The coordination state that this replica shares with others: on Redis where one is configured, which need
+/// not answer yet; else in process.
 async fn hot_state(
     config: &Config,
     store: &Store,
@@ -178,7 +178,7 @@ fn configured_providers(
         .collect()
 }
 
-/// Connects a provider as the configuration says.
+/// Connects a provider as the configuration states.
 ///
 /// Errors: [`StartError::UnknownProvider`], [`StartError::Provider`].
 pub(crate) fn configured_link(
@@ -203,8 +203,8 @@ pub(crate) fn configured_link(
         .map_err(|error| refuse(error.to_string()))
 }
 
-/// Makes sure that machines can call us where an agent is to run on them: each would else call itself, and
-/// be paid for until it is given up.
+/// Makes sure that machines can call us where an agent runs on them. Otherwise each would call itself, and
+/// cost money until it is given up.
 fn check_public_url(
     config: &Config,
     mode: DatabaseMode,

@@ -1,8 +1,7 @@
-//! The books held against what happened: balances of the ledger are made again from the usage that
-//! was charged and the credits that were given.
+//! The ledger check: computes the ledger's balances again from charged usage and credits, and compares them.
 //!
-//! Whether each transaction sums to zero is counted by the store; what usage costs is decided by
-//! `pricing` and `market::money`. Here the two meet.
+//! The store checks that each transaction sums to zero; `pricing` and `market::money` compute the cost of
+//! usage. This module compares the two.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +15,14 @@ use store::ledger::Books;
 
 use crate::flow::fulfil::stated;
 
-/// Something in the books that is not as it should be.
+/// A defect of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Where.
     pub what: String,
-    /// What it should be.
+    /// The expected value.
     pub expected: String,
-    /// What it is.
+    /// The actual value.
     pub found: String,
 }
 
@@ -32,7 +31,7 @@ pub struct Difference {
 pub struct MovedPrice {
     /// The lease.
     pub lease_id: String,
-    /// Who bills.
+    /// The provider that bills.
     pub provider: String,
     /// US dollars for one node and hour, as quoted.
     pub quoted_usd: Money,
@@ -40,10 +39,10 @@ pub struct MovedPrice {
     pub billed_usd: Money,
 }
 
-/// What accounts add up to. Debits above zero.
+/// The balances of accounts. Debits above zero.
 type Balances = BTreeMap<(Account, LedgerUnit), i128>;
 
-/// Finds every difference between the ledger and what it books.
+/// Finds every difference between the ledger and the facts it books.
 ///
 /// Errors: [`MoneyError::Overflow`] when the use of one line costs more than 64 bits hold.
 pub fn differences(books: &Books) -> Result<Vec<Difference>, MoneyError> {
@@ -128,7 +127,7 @@ fn unbalanced(books: &Books) -> Vec<Difference> {
     transactions.chain(totals).collect()
 }
 
-/// What was used and charged under one line of a quote.
+/// The usage and the charge under one line of a quote.
 struct Line {
     reservation: ReservationId,
     number: u32,
@@ -139,7 +138,7 @@ struct Line {
 }
 
 impl Line {
-    /// What its use costs at the frozen rate, rounded once.
+    /// The cost of its use at the frozen rate, rounded once.
     fn cost(&self) -> Result<Money, MoneyError> {
         let gpu_seconds = i64::try_from(self.gpu_seconds).map_err(|_| MoneyError::Overflow)?;
         Rate::per_gpu_hour(self.rate).cost_of(gpu_seconds)
@@ -166,7 +165,7 @@ fn lines(books: &Books) -> Vec<Line> {
     lines.into_values().collect()
 }
 
-/// What the accounts should add up to, made from usage, credits and providers' costs.
+/// The expected balances, computed from usage, credits and providers' costs.
 fn due(books: &Books, lines: &[Line], is: &Balances) -> Result<Balances, MoneyError> {
     let mut due = Balances::new();
     let mut book = |account: Account, unit: LedgerUnit, amount: i128| {
@@ -203,7 +202,7 @@ fn due(books: &Books, lines: &[Line], is: &Balances) -> Result<Balances, MoneyEr
     Ok(due)
 }
 
-/// Whether the account says what a provider charges, or owes back of it: nothing else tells what it should hold.
+/// Whether the account holds a provider's charge, or its refund: no other fact tells its expected value.
 const fn is_cost(account: &Account) -> bool {
     matches!(
         account,

@@ -1,8 +1,7 @@
-//! Who follows events live: wake-ups for streams and for webhooks, and how many streams each tenant
-//! has here.
+//! The live followers of events: wake-ups for streams and for webhooks, and the number of streams of each
+//! tenant here.
 //!
-//! A wake-up says only that there may be something to read. One that is missed is made up for by a
-//! timer.
+//! A wake-up means only that there may be something to read. A timer makes up for one that is missed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -65,7 +64,7 @@ impl OpenStreams {
         Some(self.last)
     }
 
-    /// Notes that a stream goes on at `now`; false when its place was taken meanwhile.
+    /// Records that a stream is still open at `now`; false when its place was taken meanwhile.
     fn goes_on(&mut self, tenant: TenantId, number: u64, now: Instant) -> bool {
         let streams = self.of.get_mut(&tenant);
         let went_on = streams.and_then(|streams| streams.placed.get_mut(&number));
@@ -92,7 +91,7 @@ impl Feed {
 }
 
 impl Broker {
-    /// Says, to all replicas, that there may be new events.
+    /// Notifies all replicas that there may be new events.
     pub fn ring_events(&self) {
         self.hot().publish(Topic::Events);
     }
@@ -107,7 +106,7 @@ impl Broker {
     }
 }
 
-/// Ends the streams of this process when it is told to stop.
+/// Ends the streams of this process on stop.
 pub async fn close_when_stopped(broker: Broker, stop: Stop) {
     stop.cancelled().await;
     close(&broker);
@@ -158,7 +157,8 @@ impl Place {
         })
     }
 
-    /// Notes that the stream goes on; false when it stood still for so long that its place is another's.
+    /// Records that the stream is still open; false when it was idle for so long that its place was given
+    /// away.
     pub(crate) fn goes_on(&self) -> bool {
         lock(&self.broker.memory::<Feed>().open).goes_on(self.tenant, self.number, Instant::now())
     }

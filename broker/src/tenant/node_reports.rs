@@ -1,9 +1,9 @@
-//! A tenant reports a node that it has in use: what it says is checked against what was handed over,
-//! kept, and where it shows a failure the node's lease is replaced.
+//! A tenant reports a node that it has in use. The report is compared with the handed-over node and kept, and
+//! where it shows a failure the node's lease is replaced.
 //!
-//! Nobody countersigned what a tenant measured, so it stays a claim: the provider is held to none of
-//! it, and only so many leases are replaced on it (`store::node_reports`). What follows at the
-//! provider is [`crate::flow::fulfil`].
+//! A tenant's measurement is not countersigned, so it stays a claim: it does not count against the provider,
+//! and only so many leases are replaced because of it (`store::node_reports`). [`crate::flow::fulfil`] acts
+//! on it at the provider.
 
 use market::attestation::{Attestation, FindingCode};
 use market::counted::counted;
@@ -42,8 +42,7 @@ pub enum ReportError {
     },
     /// The node is not in the tenant's hands.
     #[error(
-        "node {node} is not in use: the reservation is {state}; a node can be reported or looked at again from \
-         its hand-off on, until it is released or being replaced"
+        "node {node} is not in use: the reservation is {state}; a node can be reported or re-checked from its hand-off on, until it is released or being replaced"
     )]
     NotInUse {
         /// The node.
@@ -59,18 +58,18 @@ pub enum ReportError {
     Store(#[from] StoreError),
 }
 
-/// What a tenant reports.
+/// A tenant's report.
 #[derive(Debug, Clone)]
 pub struct Reported {
-    /// Who reports it.
+    /// The principal who reports it.
     pub by: PrincipalId,
-    /// What is wrong, in words.
+    /// The trouble, in words.
     pub reason: Option<String>,
-    /// What `verifier run --json` printed on the node.
+    /// The output of `verifier run --json` on the node.
     pub result: Option<Attestation>,
 }
 
-/// Takes a report on a node of a reservation: checked, kept, told, and followed.
+/// Takes a report on a node of a reservation: checks it, keeps it, reports it as an event, and acts on it.
 ///
 /// Errors: [`ReportError`]; nothing is kept then.
 pub async fn report(
@@ -149,7 +148,7 @@ pub(crate) async fn lease_in_use(
     let has = |lease: &Lease| {
         (lease.node_base..lease.node_base.saturating_add(lease.nodes)).contains(&node)
     };
-    // The last one is what stands in for those before.
+    // The last one replaces those before.
     let last = leases.into_iter().rfind(has);
     last.filter(|lease| lease.state == LeaseState::HandedOff)
         .ok_or(ReportError::NotInUse {
@@ -162,7 +161,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, ReportError> {
     Err(ReportError::Result(why.into()))
 }
 
-/// Refuses what no agent of ours prints, and what was measured while the GPUs did other work.
+/// Refuses a result that no agent of ours prints, or that was measured while the GPUs did other work.
 fn check_result(result: &Attestation, may_be_simulated: bool) -> Result<(), ReportError> {
     if result.protocol != PROTOCOL {
         return refuse(format!(
@@ -199,7 +198,7 @@ fn failed(result: &Attestation) -> Vec<FindingCode> {
     failed.map(|found| found.code).collect()
 }
 
-/// In what the GPUs of a result differ from those that were handed over, by their ids.
+/// The differences between the GPUs of a result and those that were handed over, by their ids.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Differs {
     /// Those that are gone.
@@ -257,7 +256,7 @@ fn tell(report: &NodeReport, lease: &Lease) {
     let failed: Vec<&str> = report.failed.iter().map(|code| code.as_str()).collect();
     let failed = failed.join(",");
     match report.follows {
-        // A provider of whom many tenants say so is for a person to look at.
+        // A person looks at a provider that many tenants report.
         Follows::Repair | Follows::Already | Follows::Gang | Follows::TooOften => warn!(
             report.id = %report.id, reservation.id = %id, lease.id = %lease.id, node,
             provider.id = %provider, failed,

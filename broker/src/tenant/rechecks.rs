@@ -1,8 +1,9 @@
-//! A tenant has a node that it has in use looked at again, as often as it likes within reason, by a token
-//! that is good for nothing else.
+//! A tenant has a node in use re-checked, as often as it likes within reason, by a token that is good for
+//! nothing else.
 //!
-//! The conversation is [`crate::flow::verify`]'s, what follows at the provider [`crate::flow::fulfil`]'s. Beside a
-//! tenant's own report ([`crate::tenant::node_reports`]) this one is checked, timed and signed here.
+//! The conversation is in [`crate::flow::verify`], the consequence at the provider in
+//! [`crate::flow::fulfil`]. Unlike a tenant's own report ([`crate::tenant::node_reports`]), this one is
+//! checked, timed and signed here.
 
 use market::identity::Reach;
 use market::ids::ReservationId;
@@ -25,12 +26,12 @@ pub(crate) enum RecheckError {
     /// The node is not there or not in use.
     #[error(transparent)]
     Node(#[from] ReportError),
-    /// It cannot be looked at.
-    #[error("node {node} cannot be looked at again: {why}")]
+    /// It cannot be re-checked.
+    #[error("node {node} cannot be re-checked: {why}")]
     Impossible {
         /// The node.
         node: u32,
-        /// Why, which the message says.
+        /// Why, as in the message.
         why: PermitError,
     },
     /// The database did not answer, or does not take it.
@@ -38,9 +39,9 @@ pub(crate) enum RecheckError {
     Store(#[from] StoreError),
 }
 
-/// What lets a node be looked at again.
+/// A permit to check a node in use again.
 pub(crate) struct Permitted {
-    /// What is kept of it.
+    /// The row that is kept of it.
     pub(crate) kept: NewPermit,
     /// The token.
     pub(crate) token: Token,
@@ -48,7 +49,7 @@ pub(crate) struct Permitted {
     pub(crate) script: String,
 }
 
-/// Lets a node of a reservation be looked at again; what was permitted for it before is no more.
+/// Permits a re-check of a node of a reservation; an earlier permit for it ends.
 ///
 /// Errors: [`RecheckError`]; nothing is written then.
 pub(crate) async fn permit(
@@ -87,7 +88,7 @@ pub(crate) async fn permit(
     })
 }
 
-/// Takes back what lets a node be looked at.
+/// Withdraws the permit for a re-check of a node.
 ///
 /// Errors: [`RecheckError`].
 pub(crate) async fn revoke(

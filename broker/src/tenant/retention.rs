@@ -1,6 +1,6 @@
-//! What is let go in time: idempotency keys, quotes and plans, deliveries of webhooks, events, and re-checks
-//! that were passed. How old the last three may grow is configured (`[retention]`); what is never let go is
-//! in `store::retention`.
+//! Deletes old rows: idempotency keys, quotes and plans, deliveries of webhooks, events, and re-checks that
+//! were passed. The age of the last three is configured (`[retention]`); `store::retention` lists the rows
+//! that are never deleted.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::platform::app::Broker;
 use crate::platform::leader::keep_turns;
 use crate::platform::stop::Stop;
 
-/// How often what is old is looked for.
+/// How often old rows are searched for.
 const INTERVAL: Duration = Duration::from_secs(2 * 60);
 /// How long the mark of a transaction stands: its outcome is asked for within seconds.
 const MARKS: TimeDelta = TimeDelta::hours(1);
-/// Rows that one transaction lets go.
+/// Rows that one transaction deletes.
 const BATCH: u64 = 500;
 /// How long a quote is kept after it lapsed.
 const QUOTE_DAYS: u32 = 30;
@@ -32,7 +32,7 @@ const KEPT_OF_TENANT: u64 = 2_000;
 /// How long a plan is kept however many newer ones there are: it may just have been answered with.
 const YOUNG: TimeDelta = TimeDelta::minutes(10);
 
-/// How many rows were let go.
+/// How many rows were deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Events.
@@ -51,13 +51,13 @@ pub struct Pruned {
     pub rechecks: u64,
     /// Keys that agents committed in re-checks.
     pub agent_keys: u64,
-    /// Verifications of nodes in use that are over, with what was said last in each.
+    /// Finished verifications of nodes in use, with the last message of each.
     pub verifications: u64,
-    /// Parts that could not be let go to their end: a kind, or the events of one tenant.
+    /// Parts that could not be deleted completely: a kind, or the events of one tenant.
     pub failures: u64,
 }
 
-/// Lets go what is old until it is told to stop, while no other replica does.
+/// Deletes old rows until stopped, while no other replica does.
 pub async fn keep_pruning(broker: Broker, stop: Stop) {
     let turn = || async {
         let pruned = prune(&broker).await;
@@ -73,7 +73,7 @@ pub async fn keep_pruning(broker: Broker, stop: Stop) {
                 agent_keys = pruned.agent_keys,
                 verifications = pruned.verifications,
                 failures = pruned.failures,
-                "Let go what is old"
+                "Deleted old rows"
             );
         }
         sleep(INTERVAL).await;
@@ -81,8 +81,8 @@ pub async fn keep_pruning(broker: Broker, stop: Stop) {
     keep_turns(&broker, "prune", &stop, turn).await;
 }
 
-/// Lets go everything that is old, a batch at a time. What cannot be let go is logged, keeps nothing
-/// else, and is tried again the next time.
+/// Deletes all old rows, a batch at a time. A failure is logged, does not stop the other deletions, and is
+/// tried again the next time.
 pub async fn prune(broker: &Broker) -> Pruned {
     let (store, now) = (broker.store().retention(), broker.now());
     let ages = &broker.config().retention;
@@ -152,7 +152,8 @@ pub async fn prune(broker: &Broker) -> Pruned {
     }
 }
 
-/// Lets go what nodes in use passed before `old`, in this order: documents and keys keep their verification.
+/// Deletes the checks that nodes in use passed before `old`, in this order: documents and keys keep their
+/// verification.
 async fn prune_rechecks(
     store: &Retention<'_>,
     (old, now): (DateTime<Utc>, DateTime<Utc>),
@@ -178,7 +179,7 @@ async fn prune_rechecks(
     }
 }
 
-/// Lets go batch after batch, to the end or the first failure; says how many rows went.
+/// Deletes batch after batch, to the end or the first failure; returns how many rows it deleted.
 async fn every_batch<F: Future<Output = Result<u64, StoreError>>>(
     failures: &mut u64,
     what: &str,
@@ -206,5 +207,5 @@ fn note(failures: &mut u64, what: &str, tenant: Option<TenantId>, failure: &Stor
     *failures += 1;
     let causes = crate::chain(failure);
     let tenant = tenant.map(tracing::field::display);
-    error!(tenant.id = tenant, error = %causes, "Old {what} could not be let go: {causes}");
+    error!(tenant.id = tenant, error = %causes, "Old {what} could not be deleted: {causes}");
 }

@@ -1,9 +1,9 @@
-//! What a tenant spends and may still spend, and the watch over budgets.
+//! A tenant's spending and its remaining allowance, and the watch over budgets.
 //!
-//! Whether something new is let through is decided where it is written (`store::spending`). Here
-//! is what follows once money is spent: thresholds are told, the end of what runs is announced,
-//! and after the grace it is ended the way its tenant would end it, so that metering ends there.
-//! Everything is told once in a period, whichever replica looks; the next look is the retry.
+//! `store::spending` decides at the write whether something new is admitted. This module acts once money is
+//! spent: it reports thresholds, announces the end of running reservations, and after the grace period ends
+//! them as their tenant would, so that metering ends there. Each event is sent once in a period, by any
+//! replica; the next run is the retry.
 
 use std::time::Duration;
 
@@ -23,21 +23,21 @@ use crate::platform::app::Broker;
 use crate::platform::leader::keep_turns;
 use crate::platform::stop::Stop;
 
-/// How often budgets are looked at.
+/// How often budgets are checked.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a look at all budgets did.
+/// The result of a look at all budgets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// Events that were told.
+    /// Events that were sent.
     pub told: usize,
     /// Reservations whose end was asked for.
     pub ended: usize,
-    /// Budgets and reservations that could not be seen to; the next look tries again.
+    /// Budgets and reservations that could not be handled; the next run tries again.
     pub failed: usize,
 }
 
-/// Watches over budgets until it is told to stop, while no other replica does.
+/// Watches budgets until stopped, while no other replica does.
 pub async fn keep_watching(broker: Broker, stop: Stop) {
     let turn = || async {
         if let Err(failure) = watch(&broker).await {
@@ -48,7 +48,7 @@ pub async fn keep_watching(broker: Broker, stop: Stop) {
     keep_turns(&broker, "spending", &stop, turn).await;
 }
 
-/// Looks at every budget once; one that cannot be seen to keeps no other back.
+/// Checks every budget once; a failure with one holds up no other.
 ///
 /// Errors: the database's, when the budgets cannot be read.
 pub async fn watch(broker: &Broker) -> Result<Watched, StoreError> {
@@ -60,7 +60,7 @@ pub async fn watch(broker: &Broker) -> Result<Watched, StoreError> {
             Err(failure) => {
                 error!(
                     budget.id = %budget.id, error = %crate::chain(&failure),
-                    "Budget {} could not be looked at", budget.id
+                    "Budget {} could not be checked", budget.id
                 );
                 watched.failed += 1;
                 continue;
@@ -109,14 +109,14 @@ pub enum BalanceError {
     Store(#[from] StoreError),
 }
 
-/// How a tenant stands.
+/// The state of a tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Balance {
     /// As of when.
     pub as_of: DateTime<Utc>,
     /// All of it.
     pub total: Standing,
-    /// What the tenant was credited since it began.
+    /// The tenant's credits since it began.
     pub credited: Money,
     /// Each budget, the oldest first.
     pub budgets: Vec<BudgetStanding>,
@@ -124,16 +124,16 @@ pub struct Balance {
     pub projects: Vec<(Project, Standing)>,
 }
 
-/// How a tenant or a project stands.
+/// The state of a tenant or a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// Charged for use that began today.
     pub charged_today: Money,
     /// Charged for use that began this month.
     pub charged_this_month: Money,
-    /// What open reservations may still cost until the month ends.
+    /// The largest further cost of open reservations until the month ends.
     pub open_this_month: Money,
-    /// What is being charged just now. Units: per hour.
+    /// The current charge rate. Units: per hour.
     pub burn_per_hour: Money,
     /// The cap that is reached first at this rate, and when; `None` when none is before its
     /// period ends.
@@ -144,7 +144,7 @@ pub struct Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HoursLeft(pub u32);
 
-/// How a budget stands in its period.
+/// The state of a budget in its period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetStanding {
     /// The budget.
@@ -153,13 +153,13 @@ pub struct BudgetStanding {
     pub span: Span,
     /// Charged for use that began in it.
     pub charged: Money,
-    /// What open reservations may still cost in it.
+    /// The largest further cost of open reservations in it.
     pub open: Money,
     /// How long until its cap is spent at the present rate; `None` when it is not in this period.
     pub hours_left: Option<HoursLeft>,
 }
 
-/// How a tenant stands just now.
+/// The present spending of a tenant.
 ///
 /// Errors: [`BalanceError`].
 pub async fn balance(broker: &Broker, tenant: TenantId) -> Result<Balance, BalanceError> {

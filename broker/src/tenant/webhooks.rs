@@ -1,8 +1,8 @@
 //! Webhooks: events brought to the endpoints of tenants, signed, until they are taken.
 //!
-//! What is on its way is in the database (`store::webhooks`). Each endpoint is worked off by itself,
-//! so that one that hangs holds up no other. A message is sent at least once and bears the id of
-//! its event, by which a receiver knows it again.
+//! Pending messages are in the database (`store::webhooks`). Each endpoint is worked off by itself, so that
+//! one that hangs holds up no other. A message is sent at least once and bears the id of its event, by which
+//! a receiver recognises a repeat.
 
 mod post;
 mod sign;
@@ -56,11 +56,11 @@ const AT_ONCE: u64 = 8;
 const ENDPOINTS_AT_ONCE: usize = 64;
 /// Of these, those of one tenant: receivers that hang hold up no other tenant's.
 const ENDPOINTS_OF_ONE_TENANT: usize = 8;
-/// How many endpoints that are due are looked at to fill these places.
+/// How many due endpoints are read to fill these places.
 const LOOKED_AT: u64 = 1_024;
-/// How often due deliveries are looked for when nobody rings.
+/// How often due deliveries are searched for without a wake-up.
 const TICK: Duration = Duration::from_secs(1);
-/// A task that has not looked for so long has stopped working.
+/// A task that has not searched for so long has stopped working.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The body of a message.
@@ -90,8 +90,7 @@ impl Busy {
     }
 }
 
-/// Delivers until it is told to stop: on a ring of the feed, on a timer, and whenever an endpoint is
-/// done with.
+/// Delivers until stopped: on a ring of the feed, on a timer, and whenever an endpoint is done.
 pub async fn keep_delivering(broker: Broker, stop: Stop) {
     let mut listener = broker.listen_for_events();
     let mut under_way = JoinSet::new();
@@ -141,7 +140,7 @@ pub async fn keep_delivering(broker: Broker, stop: Stop) {
     while under_way.join_next().await.is_some() {}
 }
 
-/// Delivers what is due now, until nothing more is; says how many attempts were made.
+/// Delivers everything due now, until nothing more is; returns how many attempts were made.
 ///
 /// Errors: the database's.
 pub async fn deliver_due(broker: &Broker) -> Result<usize, StoreError> {
@@ -205,7 +204,7 @@ async fn deliver(broker: &Broker, claimed: &ClaimedDelivery) -> Result<(), Store
     }
 }
 
-/// What comes after an attempt; `tries` were made before it.
+/// The next state after an attempt; `tries` were made before it.
 fn outcome(attempt: &NewAttempt, tries: u32, now: DateTime<Utc>) -> Outcome {
     match attempt.status {
         Some(200..300) => Outcome::Delivered,

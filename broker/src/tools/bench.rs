@@ -1,10 +1,9 @@
-//! Self-measurement: what a route or a match costs beside the least that it could cost, in one
-//! process. Matches are in `matching`, what one tenant takes of another in `neighbours`.
+//! Self-measurement: the cost of a route or a match beside the least possible cost, in one process. Matches
+//! are in `matching`, the effect of one tenant on another in `neighbours`.
 //!
-//! Of a route, the service and its floor each have one worker, so a rate is that of one core; both answer over
-//! loopback to the same load, in turns, so that whatever else the machine does falls on both alike.
-//! The floor is a bare server that sends the same bytes under the same headers, and does nothing
-//! else.
+//! Of a route, the service and its floor each have one worker, so a rate is that of one core. Both answer
+//! over loopback to the same load, alternately, so that any other load on the machine affects both alike. The
+//! floor is a bare server that sends the same bytes under the same headers, and does nothing else.
 
 mod floor;
 mod load;
@@ -24,7 +23,7 @@ pub use matching::{MatchFigures, Repriced, measure_match, measure_reprice};
 pub use neighbours::{NeighbourFigures, measure_neighbours};
 pub use scene::Scene;
 
-/// In how many turns each route is measured.
+/// The number of rounds in which each route is measured.
 const ROUNDS: u32 = 5;
 /// How long each route runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -38,7 +37,7 @@ pub struct Effort {
     pub connections: NonZeroUsize,
 }
 
-/// What was measured of a route and of its floor.
+/// The measurements of a route and of its floor.
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteFigures {
     /// The route.
@@ -55,7 +54,7 @@ pub struct RouteFigures {
     pub p99_to_floor: f64,
 }
 
-/// What was measured of one server.
+/// The measurements of one server.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Figures {
     /// Answers in a second, of one worker.
@@ -68,7 +67,7 @@ pub struct Figures {
 
 /// Measures offers and repeated plans.
 ///
-/// Errors: in words, a server that cannot be started, and an answer that is none.
+/// Errors: in words, a server that cannot be started, and an answer that is not a success.
 pub async fn measure_http(scene: &Scene, effort: Effort) -> anyhow::Result<Vec<RouteFigures>> {
     let mut figures = Vec::new();
     for (route, request) in [

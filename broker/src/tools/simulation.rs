@@ -44,11 +44,11 @@ pub struct WorldOptions {
     pub listen: String,
     /// Ids and addresses of the simulator follow from it.
     pub seed: u64,
-    /// Where the clock stands at first.
+    /// The clock's start time.
     pub start: DateTime<Utc>,
     /// Whether pretend nodes run their scripts.
     pub nodes: NodeRunner,
-    /// The executable whose agent the nodes run; this one, when nothing is said.
+    /// The executable whose agent the nodes run; this one by default.
     pub executable: Option<PathBuf>,
     /// How long one call to a provider may take, in real time.
     pub call_timeout: Duration,
@@ -62,7 +62,7 @@ pub struct WorldOptions {
     pub configure_market: Box<dyn Fn(&mut simulator::Config) + Send + Sync>,
 }
 
-/// What stands between the broker and an adapter.
+/// A wrapper between the broker and an adapter.
 pub type Wrap = dyn (Fn(&'static dyn Adapter) -> &'static dyn Adapter) + Send + Sync;
 
 impl WorldOptions {
@@ -80,7 +80,7 @@ impl WorldOptions {
             call_timeout: CALL_TIMEOUT,
             unconnected: Vec::new(),
             wrap: Box::new(|adapter| adapter),
-            // A day passes here in a second: quotas by real time would stand in its way.
+            // A day passes here in a second: quotas in real time would be used up.
             configure: Box::new(|config| config.rate_limits.enabled = false),
             configure_market: Box::new(|_| {}),
         }
@@ -99,7 +99,7 @@ pub struct World {
 impl World {
     /// Starts everything; nothing has been read yet.
     ///
-    /// Errors: whatever could not be started, in words.
+    /// Errors: the part that could not be started, in words.
     pub async fn open(options: WorldOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(ManualClock::at(options.start));
         let mut market = simulator::Config {
@@ -150,7 +150,7 @@ impl World {
         &self.simulator
     }
 
-    /// What the clock shows, for a person.
+    /// The clock's time, for a person.
     #[must_use]
     pub fn clock_time(&self) -> String {
         self.clock.now().format("%d %b %H:%M:%S").to_string()
@@ -168,7 +168,7 @@ impl World {
         &self.base_url
     }
 
-    /// Turns the clock on, lets the workers do what is due, and lets the nodes run to their end.
+    /// Advances the clock, lets the workers do the due work, and lets the nodes run to their end.
     ///
     /// Errors: the database's.
     pub async fn turn(&self, by: TimeDelta) -> anyhow::Result<()> {
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// As [`Self::turn`], with the providers read at the new time first, as pollers would.
+    /// As [`Self::turn`], but first reads the providers at the new time, as pollers would.
     ///
     /// Errors: the database's.
     pub async fn live_on(&self, by: TimeDelta) -> anyhow::Result<()> {
@@ -188,8 +188,8 @@ impl World {
         self.turn(TimeDelta::zero()).await
     }
 
-    /// Turns the clock on, reads the providers at the new time, for pollers follow the real one, and
-    /// starts the nodes of machines that came up. The workers are left to themselves.
+    /// Advances the clock, reads the providers at the new time, because pollers follow the real one, and
+    /// starts the nodes of machines that came up. The workers run on their own.
     pub async fn pass(&self, by: TimeDelta) {
         self.clock.advance(by);
         self.read_providers().await;
@@ -213,7 +213,7 @@ impl World {
         Ok(ingest::read_price_lists(&self.broker, &read).await?)
     }
 
-    /// Machines at the providers that no living lease stands behind; those of others are not ours.
+    /// Machines at the providers without a living lease; those of others are not ours.
     ///
     /// Errors: the database's.
     pub async fn leaked_machines(&self) -> anyhow::Result<usize> {
@@ -295,7 +295,7 @@ pub struct SharedMarket {
     pub links: Vec<ProviderLink>,
 }
 
-/// What the control plane says of the providers.
+/// The control plane's answer about the providers.
 #[derive(Deserialize)]
 struct MarketAnswer {
     providers: Vec<ProviderAnswer>,

@@ -30,7 +30,7 @@ pub(crate) fn gang() -> Value {
     })
 }
 
-/// Reserves, and turns the clock until the tenant has it; gives the path of the reservation.
+/// Reserves, and advances the clock until the tenant has it; returns the path of the reservation.
 pub(crate) async fn reserve(service: &Service, key: &Key, demand: &Value) -> String {
     let ask = json!({ "demand": demand, "auto_confirm": true });
     let placed = service.with(key).post("/v1/reservations", &ask).await;
@@ -40,7 +40,7 @@ pub(crate) async fn reserve(service: &Service, key: &Key, demand: &Value) -> Str
     path
 }
 
-/// Turns the clock until the tenant has it.
+/// Advances the clock until the tenant has it.
 pub(crate) async fn until_active(service: &Service, key: &Key, path: &str) {
     for _ in 0..120 {
         let turned = service.world.live_on(TimeDelta::seconds(60)).await;
@@ -65,7 +65,7 @@ pub(crate) async fn probe(service: &Service) -> (usize, usize) {
     (round.reached, round.failed)
 }
 
-/// A key pair of the tenant in a folder; none, said aloud, where there is no OpenSSH client.
+/// A key pair of the tenant in a folder; none, with a printed notice, where there is no OpenSSH client.
 async fn key_pair() -> Option<TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut keygen = Command::new("ssh-keygen");

@@ -1,5 +1,5 @@
-//! Who did what: an entry with each effect, with each refusal for want of a right, and with all
-//! that an administrator does elsewhere.
+//! The audit log: an entry with each effect, with each refusal for lack of a right, and with every action of
+//! an administrator outside the own tenant.
 
 use chrono::TimeDelta;
 use market::identity::Role;
@@ -28,7 +28,7 @@ async fn each_change_stands_in_the_log_once_with_who_what_and_from_where() {
         let made = service.with(&member).once("k").post("/v1/api-keys", &key);
         made.await.expect(201);
     }
-    // What was refused by the state of things had no effect.
+    // A request refused because of the state of things had no effect.
     service
         .with(&member)
         .send("POST", &cancel, None)
@@ -132,7 +132,7 @@ async fn refusals_and_an_administrator_elsewhere_stand_in_the_log() {
         .get("/v1/audit")
         .await
         .refused(403, "access_denied");
-    // Once an hour is enough, and what is no id is not noted.
+    // Once an hour is enough, and a target that is not an id is not recorded.
     for path in ["/v1/audit", "/v1/audit"] {
         let again = service.with(&viewer).get(path).await;
         again.refused(403, "access_denied");
@@ -204,7 +204,7 @@ async fn refused_credentials_leave_one_entry_an_hour_whatever_is_tried() {
     service.with(&admin).delete(&revoke).await.expect(204);
     let refused = async || entries(&service, &admin, "?outcome=refused").await;
 
-    // Who shows nothing has nothing to hide, and a good key is never refused.
+    // A caller without a credential has nothing to hide, and a good key is never refused.
     service
         .anyone()
         .get("/v1/events")

@@ -1,5 +1,5 @@
-//! A backup taken while tenants buy, restored elsewhere: the books balance, one sweep leaves nothing
-//! running that the restored database does not know, and the service starts on it.
+//! A backup taken while tenants buy, restored elsewhere: the ledger balances, one reconciliation ends
+//! everything that the restored database does not know, and the service starts on it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -103,8 +103,8 @@ async fn buy(service: &Service, key: &Key) {
     panic!("it is not handed off");
 }
 
-/// Backs up by `back_up` while one caller places holds and calls them off, what runs is charged for, and
-/// others, of this tenant and of another, have prices quoted and make projects.
+/// Backs up by `back_up` under load: one caller places holds and cancels them, running machines are charged,
+/// and other callers, of this tenant and of another, get quotes and make projects.
 async fn back_up_under_load(service: &Service, key: &Key, back_up: impl FnOnce() + Send + 'static) {
     let other = service.key("other", Role::Member).await;
     let is_over = AtomicBool::new(false);
@@ -153,8 +153,8 @@ async fn back_up_under_load(service: &Service, key: &Key, back_up: impl FnOnce()
     );
 }
 
-/// Starts the service on the restored database, waits until it is ready, and looks at what it says,
-/// at the books and at what runs, while it runs.
+/// Starts the service on the restored database, waits until it is ready, and checks its answers, the ledger
+/// and the running machines while it runs.
 async fn serves(environment: &Environment, folder: &Path, key: &Key) {
     let environment = environment
         .iter()
@@ -208,8 +208,8 @@ fn running(service: &Service) -> Vec<String> {
     machines.into_iter().map(|machine| machine.id).collect()
 }
 
-/// Buys, backs up under load, buys again, restores, and checks what the restored database makes of
-/// it. `restore` gives the environment in which the binary works on it.
+/// Buys, backs up under load, buys again, restores, and checks the broker on the restored database. `restore`
+/// gives the environment in which the binary works on it.
 async fn restored_after(
     service: &Service,
     key: &Key,
@@ -239,7 +239,7 @@ async fn restored_after(
     assert!(checked.status.success(), "{checked:?}");
     assert_eq!(said(&checked)["balanced"], true);
 
-    // What was bought since might be another broker's: it is left alone until a person says so.
+    // Machines bought since might be another broker's: they are left alone until a person decides.
     let swept = run(&["sweep", "--json"]);
     assert_eq!(swept.status.code(), Some(1), "{swept:?}");
     assert_eq!(
@@ -286,7 +286,7 @@ async fn an_embedded_database_is_backed_up_under_load_and_restored_without_a_lea
         let told = said(&taken);
         let key = told["sealing_key"].as_str().expect("where the key is");
         assert!(Path::new(key).is_file(), "{key}");
-        // A copy is never written over.
+        // A backup never overwrites a file.
         let again = broker(Path::new(of), &Vec::new(), &args);
         assert_eq!(again.status.code(), Some(2), "{again:?}");
     };

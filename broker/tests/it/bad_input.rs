@@ -1,5 +1,4 @@
-//! Every route × every way to get it wrong: a problem document that says what to do, and nothing
-//! written.
+//! Every route × every way to get it wrong: a problem document that names the remedy, and nothing written.
 
 use std::time::Duration;
 
@@ -124,7 +123,7 @@ async fn an_id_that_names_nothing_is_a_404() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_no_json_or_not_sent_as_json_is_refused() {
     let (service, key) = service().await;
-    // Before a node's message is read, its token is looked at; nobody here has one.
+    // Before a node's message is read, its token is checked; no caller here has one.
     for route in routes::all()
         .into_iter()
         .filter(|route| route.takes_body && !route.path.starts_with("/v1/verifications"))

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::lifecycle::scene::fleet;
 use crate::service::{Key, SSH_LINE, Service, orderable_demand};
 
-/// What one principal of a tenant made.
+/// The things that one principal of a tenant made.
 #[derive(Debug, Clone)]
 pub(crate) struct Belongings {
     pub(crate) tenant: String,
@@ -16,7 +16,7 @@ pub(crate) struct Belongings {
     pub(crate) reservation: String,
     /// It was handed off: its nodes run, and their access is delivered.
     pub(crate) in_use: String,
-    /// What its node was found to be.
+    /// Its node's attestation.
     pub(crate) attestation: String,
     pub(crate) budget: String,
     pub(crate) commitment: String,
@@ -32,8 +32,8 @@ pub(crate) struct Belongings {
 }
 
 impl Belongings {
-    /// Has a member make one of each, and an administrator of its tenant what only they can. The
-    /// service's nodes must run.
+    /// Makes a member create one of each, and an administrator of its tenant the things that only they can.
+    /// The service's nodes must run.
     pub(crate) async fn make(service: &Service, key: &Key, admin: &Key, mark: &str) -> Self {
         let caller = service.with(key);
         let id = |made: Value| made["id"].as_str().expect("an id").to_owned();
@@ -78,7 +78,7 @@ impl Belongings {
         }
     }
 
-    /// Has a member make what can be made within this project; the rest stays as it is.
+    /// Makes a member create everything possible within this project; the rest stays as it is.
     pub(crate) async fn within(
         &self,
         service: &Service,
@@ -129,7 +129,7 @@ impl Belongings {
         ]
     }
 
-    /// A route's path with the ids of these things; ids of what a tenant does not own name nothing.
+    /// A route's path with the ids of these things; ids of things that a tenant does not own name nothing.
     pub(crate) fn path(&self, path: &str) -> String {
         // Where nothing but a running machine has anything to show, the one that runs.
         let of_a_machine = [
@@ -227,8 +227,8 @@ fn account(mark: &str) -> Value {
     json!({ "name": mark, "provider": "lambda", "prices": [price] })
 }
 
-/// Has a member buy a small machine and waits until it is handed off; gives the ids of the
-/// reservation and of what its node was found to be.
+/// Makes a member buy a small machine and waits until it is handed off; returns the ids of the reservation
+/// and of the node's attestation.
 async fn handed_off(service: &Service, key: &Key, mark: &str) -> (String, String) {
     let caller = service.with(key);
     let mut demand = fleet(1);

@@ -10,7 +10,7 @@ async fn budget(service: &Service, admin: &Key, of: &Key, ask: &Value) -> Value 
     service.with(admin).post(&path, ask).await.expect(201)
 }
 
-/// Tries to hold what can be ordered; gives the refusal.
+/// Tries to hold an orderable offer; returns the refusal.
 async fn refused(service: &Service, key: &Key, code: &str) -> String {
     ssh_key(service, key).await;
     let (_, quote) = quote(service, key).await;

@@ -1,13 +1,13 @@
-//! Real processes, really killed, while tenants buy: two replicas of the binary on a PostgreSQL and a Redis of
-//! their own, behind a load balancer, or one on the embedded database. Each kill strikes a replica, PostgreSQL
-//! or Redis, at a moment drawn from a seed, and the killed one is started again. Meanwhile machines fail, orders
-//! stay unanswered, something stands in front of a provider and the receiver of webhooks refuses some. In the
-//! end one replica is alone, without Redis, finishes what is under way and repairs what a provider takes away.
-//! What must come out is always the same.
+//! Real processes, really killed, while tenants buy: two replicas of the binary on a PostgreSQL and a Redis
+//! of their own, behind a load balancer, or one on the embedded database. Each kill strikes a replica,
+//! PostgreSQL or Redis, at a moment drawn from a seed, and the killed one is restarted. Meanwhile machines
+//! fail, orders stay unanswered, front ends answer in place of a provider, and the receiver of webhooks
+//! refuses some. In the end one replica is alone, without Redis, finishes the work under way and replaces
+//! machines that a provider takes away. The result must always be the same.
 //!
-//! `cargo xtask chaos --kills N --seed S` runs it for longer. What is drawn follows from the seed;
-//! how far each process has come by then does not. The logs of the replicas stay in the folder that
-//! is printed. Its sleeps are of real time: when a process dies, no clock of ours can be turned.
+//! `cargo xtask chaos --kills N --seed S` runs it for longer. The kills follow from the seed; the progress of
+//! each process by then does not. The logs of the replicas stay in the folder that is printed. Its sleeps are
+//! of real time: when a process dies, no clock of ours can be advanced.
 
 mod balancer;
 mod buyer;
@@ -50,8 +50,8 @@ const BUYERS_AT_ONE: usize = 3;
 /// In at least so many states of a reservation something is killed, if enough is killed.
 const MOMENTS: usize = 3;
 const ENOUGH_KILLS: usize = 30;
-/// The world lives so much faster than the test: fast enough that a dead worker's claim runs out
-/// soon, and slow enough that a living one's does not while it waits for an answer.
+/// The simulated world runs so much faster than the test: fast enough that a dead worker's claim expires
+/// soon, and slow enough that a living worker's claim does not while it waits for an answer.
 const TURN: TimeDelta = TimeDelta::seconds(5);
 const TURN_EVERY: Duration = Duration::from_millis(100);
 /// How many messages the receiver refuses at first.
@@ -134,7 +134,7 @@ async fn play(scene: &mut Scene, kills: usize, buyers: usize, seed: u64) {
     eprintln!("struck in the middle of {struck:?}");
     let varied = kills < ENOUGH_KILLS || struck.len() >= MOMENTS;
     assert!(varied, "only in the middle of {struck:?}");
-    // From here one replica is alone, with what it was in the middle of and what the other was.
+    // From here one replica is alone, with its own unfinished work and that of the other.
     let survivor = random.random_range(0..scene.replicas.len());
     eventually("the replica that is to go on", async || {
         scene.replicas[survivor].serves()
@@ -180,7 +180,7 @@ async fn play(scene: &mut Scene, kills: usize, buyers: usize, seed: u64) {
     }
     scene.balancer.stand_before(&scene.replicas);
 
-    // What is kept is given back, and nothing runs then.
+    // The reservations that are kept are released, and nothing runs then.
     for order in scene.in_hand(&mut orders).await {
         let path = format!("/v1/reservations/{}/release", order.id);
         api.granted(&path, &format!("end-{}", order.id), None).await;

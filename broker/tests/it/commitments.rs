@@ -1,4 +1,4 @@
-//! `/v1/commitments` and `/v1/provider-accounts`: what is paid for goes first, and agreed prices hold.
+//! `/v1/commitments` and `/v1/provider-accounts`: paid capacity goes first, and agreed prices apply.
 
 use market::identity::Role;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Who may call, and with what: keys and tokens, and the keys that sign them.
+//! Credentials of callers: keys and tokens, and the keys that sign them.
 
 use chrono::TimeDelta;
 use market::identity::Role;
@@ -347,7 +347,7 @@ async fn a_rotated_key_is_the_same_principal_and_the_old_one_lives_on_for_a_whil
         .get("/v1/reservations")
         .await
         .refused(401, "token_expired");
-    // What the old key made is the new one's to end.
+    // The holder of the new key can end the things that the old key made.
     let cancel = format!("/v1/reservations/{id}/cancel");
     service
         .bearer(&secret)

@@ -1,6 +1,6 @@
-//! Random calls that name what another tenant has, or another project of one's own where the key is
-//! bound to one: none is let through, and none shows anything of it. 20,000 here; `cargo xtask
-//! cross-tenant --calls N --seed S` makes as many as wanted.
+//! Random calls that name another tenant's things, or another project of one's own where the key is bound to
+//! one: none is admitted, and none shows anything of them. 20,000 here; `cargo xtask cross-tenant --calls N
+//! --seed S` makes as many as wanted.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn number(name: &str, usual: u64) -> u64 {
     set.map_or(usual, |text| text.parse().expect("a whole number"))
 }
 
-/// What is shared by all callers.
+/// The state shared by all callers.
 struct Scene {
     service: Service,
     victim: Belongings,
@@ -34,7 +34,7 @@ struct Scene {
     routes: Vec<String>,
 }
 
-/// Whoever may not see what the victim has: keys of every role, tokens, what is expired or made up.
+/// Callers who may not see the victim's things: keys of every role, tokens, expired and made-up credentials.
 #[derive(Debug, Clone)]
 struct Stranger {
     role: Option<Role>,
@@ -178,7 +178,7 @@ impl Scene {
             // A list of the victim's. An administrator runs the service and may see it.
             0 if role != Some(Role::Admin) => {
                 let list = LISTS.choose(random).expect("some");
-                // The SSH keys are of the tenant as a whole, for whoever reserves in it.
+                // The SSH keys belong to the tenant as a whole, for every member who reserves in it.
                 let list = match (neighbour, *list) {
                     (true, "/v1/ssh-keys") => "/v1/events",
                     (_, list) => list,
@@ -202,7 +202,7 @@ impl Scene {
                     ..call("GET", path, None)
                 }
             }
-            // Beside what would do otherwise.
+            // The thing that would work otherwise.
             3 => {
                 let (path, body) = self.half_own(endpoint, neighbour, random);
                 call("POST", path, body)
@@ -228,7 +228,7 @@ impl Scene {
         }
     }
 
-    /// A path and a body that name something of the victim's beside what is the caller's own.
+    /// A path and a body that name one of the victim's things beside the caller's own.
     fn half_own(
         &self,
         endpoint: Option<String>,
@@ -310,7 +310,7 @@ impl Scene {
         );
         let asked = format!("{}{}", call.path, call.body.clone().unwrap_or_default());
         for id in self.victim.ids() {
-            // What the caller named itself may be said back.
+            // An answer may repeat names that the caller sent itself.
             assert!(
                 asked.contains(id) || !text.contains(id),
                 "{call:?} shows {id}: {text}"
@@ -318,10 +318,10 @@ impl Scene {
         }
     }
 
-    /// What an administrator of the victim's sees of all that it has.
+    /// The victim's things, as an administrator of its tenant sees them.
     async fn seen_by(&self, key: &Key) -> Vec<Value> {
         let mut seen = Vec::new();
-        // The log tells of calls that were refused, as it should.
+        // The log reports refused calls, as it should.
         for path in LISTS.into_iter().filter(|path| *path != "/v1/audit") {
             seen.push(self.service.with(key).get(path).await.expect(200));
         }

@@ -63,7 +63,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
         let path = format!("/v1/{path}");
         service.with(&admin).post(&path, ask).await.expect(201);
     }
-    // Somebody else holds what the plans would take.
+    // Another tenant holds the nodes that the plans would take.
     let other = service.key("other", Role::Member).await;
     hold(&service, &other).await;
 
@@ -130,13 +130,13 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
     let nowhere = service.with(&key).get(&nowhere).await;
     assert!(nowhere.refused(404, "not_found").contains("not on sale"));
 
-    // Everything that decided changes: prices, stock, holds, what is paid for, what was agreed.
+    // All inputs change: prices, stock, holds, paid capacity, agreed prices.
     let offers = service.anyone().get("/v1/offers?limit=200").await;
     for offer in offers.expect(200)["items"].as_array().expect("items") {
         if offer["orderable"] == true {
             let sku = offer["sku"].as_str().expect("a SKU");
             for seller in Provider::ALL {
-                // What one does not sell by this name stays as it is.
+                // A seller without an offer of this name is left as it is.
                 let _ = service
                     .world
                     .simulator()
@@ -174,7 +174,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
 
     check().await;
 
-    // What another release kept is named as that.
+    // A plan kept by another release is reported as that.
     let store = service.world.broker().store();
     let (id, _) = &plans[0];
     let replay = || broker(&service, &["audit", "replay", id, "--data-dir", "."]);
@@ -190,7 +190,7 @@ async fn a_plan_replays_from_the_store_whatever_became_of_its_market_since() {
     assert!(String::from_utf8_lossy(&ended.stderr).contains("another release"));
     execute_raw(store, &form(1, 4)).await.expect("runs");
 
-    // Another record of what decided is found out.
+    // A record with other inputs is detected.
     let forged = "UPDATE plans SET decided_from = replace(replace(decided_from, \
                   '\"limit\":50', '\"limit\":1'), '\"orderable_kept\":10', '\"orderable_kept\":0')";
     execute_raw(store, forged).await.expect("runs");

@@ -1,5 +1,5 @@
-//! `docs/demands/README.md` says of every field of a demand what the published schema says, and of
-//! every example how it is tried.
+//! `docs/demands/README.md` describes every field of a demand as the published schema does, and states how to
+//! try every example.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -32,7 +32,7 @@ const TABLES: [(&str, &str); 17] = [
         "ServeHalfServeRealtime",
         "`serve` of `hybrid`, as they come",
     ),
-    ("ServeHalfServeBatch", "`serve` of `hybrid`, a pile"),
+    ("ServeHalfServeBatch", "`serve` of `hybrid`, a batch"),
 ];
 
 /// The fields that every kind has: they are listed once.
@@ -62,7 +62,7 @@ impl Schemas {
         found
     }
 
-    /// A field without its `null`, and what it is of.
+    /// A field without its `null`, and its type.
     fn core<'a>(&'a self, field: &'a Value) -> (&'a Value, Option<&'a str>) {
         let options = field["oneOf"].as_array();
         let field = options
@@ -74,7 +74,7 @@ impl Schemas {
         (field, name)
     }
 
-    /// What may stand in a field, in words.
+    /// The values that a field takes, in words.
     fn kind(&self, field: &Value) -> String {
         let (field, name) = self.core(field);
         if let Some(name) = name {

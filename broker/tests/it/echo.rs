@@ -1,4 +1,4 @@
-//! A provider that refuses whatever is asked, and repeats in its words what it was told.
+//! A provider that refuses every request, and repeats the request in its answer.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -63,7 +63,7 @@ impl Drop for Echo {
     }
 }
 
-/// Answers the one request of a connection. Whoever hangs up is let go.
+/// Answers the one request of a connection. Ignores a client that hangs up.
 async fn answer(mut stream: TcpStream, state: Arc<State>) {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {

@@ -43,7 +43,7 @@ impl Stream {
 
     /// The next event; `None` when the stream ends.
     pub(crate) async fn next(&mut self) -> Option<Sent> {
-        // In all: what says that the stream still stands comes for ever.
+        // In all: the signs that a stream is open come for ever.
         let event = async {
             loop {
                 let block = self.next_block().await?;
@@ -261,7 +261,7 @@ async fn a_stream_on_which_nothing_happens_says_that_it_still_stands() {
     let mut stream = Stream::open(&service, &key.secret, "/v1/events", None).await;
     let hello = stream.next_block().await.expect("a beginning");
     assert_eq!(hello, ": events\nretry: 2000");
-    // By real time, as the connection is; what lies between takes connections down by real time too.
+    // By real time, as the connection is; proxies on the way cut connections by real time too.
     let silence = stream.next_block().await.expect("a comment");
     assert_eq!(silence, ": still here");
     happen(&service, key.tenant, 0..1).await;
@@ -331,7 +331,7 @@ async fn a_tenant_has_so_many_streams_and_a_service_that_stops_ends_them_all() {
     assert!(refused.header("retry-after").is_some());
     assert_eq!(service.with(&key).get("/v1/events").await.status, 200);
     streams.push(Stream::open(&service, &other.secret, "/v1/events", None).await);
-    // What holds up the end is cut at last, and does not end by itself.
+    // A stream that holds up the end is cut at last, and does not end by itself.
     in_time("the end of the service", service.stop()).await;
     for stream in streams {
         assert!(stream.ends_uncut().await, "a stream held up the end");

@@ -1,5 +1,5 @@
-//! What comes about by real time: in other processes and threads, and in tasks that no test can step
-//! through. No test waits for it without a bound.
+//! Conditions that come true in real time: in other processes and threads, and in tasks that no test can step
+//! through. Every wait for one has a bound.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 /// fails by it only where something never comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What is said of something that was given up.
+/// The message about a wait that was given up.
 fn given_up(what: &str) -> String {
     let seconds = PATIENCE.as_secs();
     format!("{what} does not come about within {seconds} s: never, or not on so slow a machine")
@@ -29,7 +29,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
     in_time(what, asked).await;
 }
 
-/// Waits for what comes by itself.
+/// Waits for a condition that comes true by itself.
 pub(crate) async fn in_time<T>(what: &str, comes: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, comes).await {
         Ok(came) => came,
@@ -39,7 +39,7 @@ pub(crate) async fn in_time<T>(what: &str, comes: impl Future<Output = T>) -> T 
 
 /// Does something in a thread of its own.
 ///
-/// A test that fails meanwhile ends all the same: unlike the threads of the runtime, nobody waits for this one.
+/// A test that fails meanwhile still ends: unlike the threads of the runtime, nobody waits for this one.
 pub(crate) fn beside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> oneshot::Receiver<T> {
@@ -63,7 +63,7 @@ pub(crate) fn output_of(command: &mut Command) -> Output {
     ended(&what, command.spawn().expect("the command starts"))
 }
 
-/// Waits for the end of a process and kills one that does not come to it.
+/// Waits for the end of a process and kills one that does not end.
 #[track_caller]
 pub(crate) fn ended(what: &str, child: Child) -> Output {
     let id = child.id();

@@ -15,7 +15,7 @@ use verifier::jws::PublicKey;
 use crate::access::{fleet, until_active};
 use crate::service::{Key, Service, orderable_demand, ssh_key, usual_world};
 
-/// Turns the clock until the reservation is in `state`.
+/// Advances the clock until the reservation is in `state`.
 async fn until(service: &Service, key: &Key, path: &str, state: &str) -> Value {
     for _ in 0..120 {
         service
@@ -131,7 +131,7 @@ async fn what_was_handed_off_is_reached_proved_extended_released_and_paid() {
     service.stop().await;
 }
 
-// Its nodes are pretended and have no storage: what was promised is asked of them and not shown.
+// Its nodes are simulated and have no storage: the promised storage is asked of them and not shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_promised_of_storage_is_asked_of_a_node() {
     let promised = json!({ "storage": [{ "read_mb_per_s": 5_000 }] });
@@ -173,7 +173,7 @@ async fn what_was_promised_of_storage_is_asked_of_a_node() {
     service.stop().await;
 }
 
-/// Its tenant's keys are on a machine before the hand-off: where it is reached is not said until then.
+/// Its tenant's keys are on a machine before the hand-off, so its address is not shown until then.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_document_of_a_node_is_told_with_the_hand_off_and_not_before() {
     let service = Service::start_with_nodes().await;

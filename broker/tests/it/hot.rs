@@ -1,4 +1,4 @@
-//! The contract of hot state, over both implementations; and what becomes of it when Redis is lost.
+//! The contract of the coordination state, over both implementations; and the behaviour when Redis is lost.
 
 pub(crate) mod server;
 
@@ -29,7 +29,7 @@ fn quota(per_second: u32, burst: u32) -> Quota {
     }
 }
 
-/// Waits longer for an answer than a machine is busy: what is looked at here is what is answered.
+/// Waits longer for an answer than a machine is busy: the test is about the answers, not their speed.
 const PATIENT: Patience = Patience {
     of_requests: Duration::from_secs(30),
     of_work: Duration::from_secs(30),
@@ -200,12 +200,12 @@ async fn replicas_of_a_deployment_share_and_other_deployments_do_not_meet_them()
 /// Wake-ups of one reach the other, once both listen.
 async fn assert_wakes(one: &Redis, other: &Redis) {
     let mut heard = other.subscribe(Topic::Work);
-    // Whoever begins to listen is woken once for what it may have missed.
+    // A new listener is woken once for wake-ups that it may have missed.
     falls_silent(&mut heard).await;
     wakes(one, &mut heard).await;
 }
 
-/// Wake-ups are heard, once whoever listens does.
+/// Wake-ups are heard, once the listener is ready.
 async fn wakes(one: &Redis, heard: &mut WakeUps) {
     eventually("a wake-up", async || {
         one.publish(Topic::Work);
@@ -214,7 +214,7 @@ async fn wakes(one: &Redis, heard: &mut WakeUps) {
     .await;
 }
 
-/// Nothing is heard any more of what was sent before.
+/// Wake-ups sent before are no longer heard.
 async fn falls_silent(heard: &mut WakeUps) {
     eventually("silence", async || {
         timeout(SHORT * 5, heard.hear()).await.is_err()
@@ -307,7 +307,7 @@ async fn a_redis_that_hangs_holds_up_one_call_for_a_moment_and_the_next_not_at_a
     for _ in 0..50 {
         assert!(state.check_rate("acme", quota(1, 100)).await.allowed);
     }
-    // Half of what they would take if each waited as the first one did.
+    // Half of the time that they would take if each waited as the first one did.
     assert!(
         began.elapsed() < 25 * Patience::default().of_requests,
         "{:?}",

@@ -1,4 +1,4 @@
-//! The arrows between the crates, and what must not be in the broker's tree.
+//! The arrows between the crates, and the dependencies that must not be in the broker's tree.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn the_arrows_between_the_crates_are_those_of_the_map() {
             .unwrap_or_else(|| panic!("{name} is not on the map"));
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let uses = dependency["name"].as_str().expect("a name");
-            // A crate's own tests may look at any crate; what ships may not.
+            // A crate's own tests may use any crate; shipped code may not.
             let ships = dependency["kind"].is_null();
             if ships && ours.iter().any(|our| our == uses) {
                 assert!(may.contains(&uses), "{name} must not use {uses}");
@@ -127,7 +127,7 @@ fn no_cuda_no_second_tls_stack_and_no_telemetry_is_in_the_tree_of_the_broker() {
     }
 }
 
-/// The crates of which a part may be unsafe: the C interface of GPU drivers, called and pretended.
+/// The crates that may have an unsafe part: the C interface of GPU drivers, called and simulated.
 const DRIVERS: [&str; 2] = ["verifier/src/lib.rs", "verifier/fake-driver/src/lib.rs"];
 
 /// The files that are unsafe, each of them and no other: those that call the driver's C interface,

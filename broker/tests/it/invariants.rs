@@ -1,5 +1,5 @@
-//! The invariants of the design that live in the broker as a whole, each by its number. What the
-//! life-cycle tests prove step by step is said here once more from outside.
+//! The invariants of the design that live in the broker as a whole, each by its number. The life-cycle tests
+//! prove them step by step; these tests prove them once more from outside.
 
 mod money;
 mod orders;

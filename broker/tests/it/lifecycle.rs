@@ -1,6 +1,6 @@
-//! The life of a reservation from hold to closed, with everything that can go wrong on the way, on
-//! every database. The scene that the tests play in is `scene`, what stands between the broker and
-//! its providers is `tap`, the real SSH server of the nodes in `push` is `sshd`.
+//! The life of a reservation from hold to closed, with everything that can go wrong on the way, on every
+//! database. `scene` is the scene of the tests, `tap` the interceptor between the broker and its providers,
+//! `sshd` the real SSH server of the nodes in `push`.
 
 mod absent;
 mod agent_keys;

@@ -79,7 +79,7 @@ async fn all_keys_of_a_tenant_together_have_a_quota_of_their_own() {
     let service = strict().await;
     let acme = service.key("acme", Role::Member).await;
     until_refused(async || service.with(&acme).get("/v1/offers").await).await;
-    // What one key was refused counts for no other.
+    // Refused calls of one key count for no other.
     let colleague = service.key("acme", Role::Member).await;
     let first = service.with(&colleague).get("/v1/offers").await;
     first.expect(200);

@@ -1,4 +1,4 @@
-//! The broker from outside: its API against the real server, and the house it stands in.
+//! The broker from outside: its API against the real server, and the rules of the repository.
 
 #![forbid(unsafe_code)]
 

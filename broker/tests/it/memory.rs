@@ -1,4 +1,4 @@
-//! What the service answers from memory, and when it no longer does.
+//! Answers of the service from memory, and the end of their validity.
 
 use broker::flow::ingest;
 use chrono::TimeDelta;
@@ -177,7 +177,7 @@ async fn an_answer_that_is_known_is_given_only_to_whom_and_as_it_was_asked_for()
     let own = plan(&service, &admin, &text).await.expect(201);
     assert_ne!(own["id"], known["id"]);
 
-    // A budget is no part of a plan: it stands as it was, and what is bought of it is refused.
+    // A budget is no part of a plan: the plan stays as it was, and buying from it is refused.
     let budget = json!({ "period": "day", "cap_usd": "0.01", "mode": "block_new" });
     let path = format!("/v1/budgets?tenant={}", acme.tenant);
     service.with(&admin).post(&path, &budget).await.expect(201);

@@ -1,5 +1,5 @@
-//! `/metrics`: who reads it, that it says what the table says, and that docs, dashboard and alerts
-//! name nothing else.
+//! `/metrics`: its readers, that its content agrees with the table, and that docs, dashboard and alerts name
+//! nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -177,7 +177,7 @@ async fn gauges_say_how_supply_and_work_stand() {
 async fn requests_and_holds_are_counted_by_route_and_outcome() {
     let service = watched().await;
     let key = service.key("acme", Role::Member).await;
-    // The recorder is the process's, and other tests count along: what grew is what is known.
+    // The recorder is the process's, and other tests count along: only the growth is known.
     let requests =
         "broker_http_requests_total{method=\"POST\",route=\"/v1/reservations\",status=\"201\"}";
     let unmatched =
@@ -321,7 +321,7 @@ fn metrics_are_named_by_the_conventions() {
     }
 }
 
-/// Every name of ours that a text holds, without what a histogram's parts are called by.
+/// Every name of ours in a text, without the suffixes of a histogram's parts.
 fn names_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words
@@ -353,7 +353,7 @@ fn the_dashboard_shows_every_metric_and_names_no_other() {
     let all: BTreeSet<_> = METRICS
         .iter()
         .map(|metric| metric.name.to_owned())
-        // Only held against the age, in an alert.
+        // Only compared with the age, in an alert.
         .filter(|name| name != limit)
         .collect();
     assert_eq!(shown, all);

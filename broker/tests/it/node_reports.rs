@@ -1,4 +1,5 @@
-//! `POST /v1/reservations/{id}/nodes/{n}/report`: what a tenant's word on a node leads to, and what not.
+//! `POST /v1/reservations/{id}/nodes/{n}/report`: the consequences of a tenant's report on a node, and their
+//! limits.
 
 use chrono::TimeDelta;
 use market::attestation::Attestation;
@@ -22,7 +23,7 @@ pub(crate) async fn in_use(demand: &Value) -> (Service, Key, String) {
     (service, key, path)
 }
 
-/// What `verifier run --json` prints on a node in use whose first GPU loses so many words.
+/// The output of `verifier run --json` on a node in use whose first GPU loses so many words.
 pub(crate) async fn result(service: &Service, key: &Key, path: &str, bad_words: u32) -> Value {
     let node = access(service, key, path).await["nodes"][0].clone();
     let uuids = node["gpu_order"].as_array().expect("ids");
@@ -115,7 +116,7 @@ async fn a_node_whose_check_fails_is_replaced_and_its_provider_held_to_nothing()
         note.contains("its tenant's report") && note.contains("mem.pattern"),
         "{note}"
     );
-    // A tenant's word alone puts no offer to rest and counts against nobody.
+    // A tenant's word alone puts no offer in cool-down and counts against nobody.
     let attempts = service.world.broker().store().attempts();
     let failures = attempts.early_failures_since(began).await;
     assert!(failures.expect("an answer").is_empty());
@@ -155,7 +156,7 @@ async fn a_node_is_paid_for_until_it_was_reported() {
     let (service, key, path) = in_use(&fleet(1)).await;
     let first = lease(&service, &key, &path).await;
     let result = result(&service, &key, &path, 3).await;
-    // Nobody has looked at it by then.
+    // No worker has looked at it by then.
     service.world.clock().advance(TimeDelta::seconds(240));
     let report = format!("{path}/nodes/0/report");
     let caller = service.with(&key).once("a report");
@@ -230,7 +231,7 @@ async fn gpus_that_are_gone_are_a_failure_though_the_rest_pass() {
         (&kept["verdict"], &kept["missing_gpus"]),
         (&json!("pass"), &json!([gone]))
     );
-    // A machine of a gang cannot be replaced without ending it all, which is its tenant's to say.
+    // A machine of a gang cannot be replaced without ending the whole gang, which is the tenant's decision.
     assert_eq!(kept["follows"], "gang");
     turn(&service).await;
     assert_eq!(state(&service, &key, &path).await, "active");

@@ -1,4 +1,4 @@
-//! `/v1/offers` and `/v1/gpus`: what is sold, filtered and sorted, against the whole list.
+//! `/v1/offers` and `/v1/gpus`: the offers on sale, filtered and sorted, against the whole list.
 
 use std::collections::BTreeSet;
 

@@ -34,7 +34,7 @@ async fn readiness_is_the_truth_and_health_is_only_life() {
     assert_eq!(named, all.map(Some));
     assert!(parts.iter().all(|part| part["status"] == "ok"), "{ready}");
     service.world.clock().advance(TimeDelta::days(800));
-    // Any other replica would say the same, and what runs must still be released.
+    // Any other replica would answer the same, and running machines must still be released.
     let stale = service.anyone().get("/readyz").await.expect(200);
     let parts = stale["parts"].as_array().expect("parts");
     let troubled: Vec<_> = parts.iter().filter(|part| part["status"] != "ok").collect();
@@ -80,7 +80,7 @@ async fn a_replica_whose_snapshot_stays_behind_is_not_ready() {
     let service = Service::start().await;
     let (broker, clock) = (service.world.broker(), service.world.clock());
     clock.advance(TimeDelta::seconds(5));
-    // Read and applied, as another replica would: our snapshot is not told.
+    // Read and applied, as by another replica: our snapshot is not notified.
     let link = &broker.providers()[0];
     read_provider(broker, link).await.expect("a reading");
     service.anyone().get("/readyz").await.expect(200);
@@ -131,7 +131,7 @@ async fn a_replica_that_lost_its_redis_is_ready_and_says_so() {
     let stands = async |status: &str| {
         let what = format!("hot state that is {status}");
         eventually(&what, async || {
-            // Whoever uses it notices what became of it.
+            // The users of the coordination state notice its loss.
             let hot = service.world.broker().hot();
             hot.cache("look", b"up", Duration::from_secs(60)).await;
             let ready = service.anyone().get("/readyz").await.expect(200);

@@ -1,4 +1,4 @@
-//! A policy on operators and certifications, over HTTP: what is on record decides, and is shown.
+//! A policy on operators and certifications, over HTTP: the record decides, and is shown.
 
 use broker::platform::config::ProviderConfig;
 use broker::tools::simulation::WorldOptions;

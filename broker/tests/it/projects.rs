@@ -117,7 +117,7 @@ async fn a_stream_of_a_key_of_some_projects_lives_as_long_as_the_key() {
     let scene = Scene::set().await;
     let [vision, speech] = &scene.members;
     let mut stream = Stream::open(&scene.service, &vision.secret, "/v1/events", None).await;
-    // By then the credential has been looked at again.
+    // By then the credential has been checked again.
     scene.service.world.clock().advance(TimeDelta::seconds(16));
     scene.reserve(speech).await;
     let own = scene.reserve(vision).await;
@@ -165,7 +165,7 @@ async fn plans_and_quotes_belong_to_the_projects_of_who_made_them() {
     let take = json!({ "quote_id": quoted });
     let taken = scene.post(speech, "/v1/reservations", take).await;
     taken.refused(404, "not_found");
-    // Whoever works in all projects sees what was made in one.
+    // A caller who works in all projects sees the things made in one.
     scene.get(&scene.whole, &path).await.expect(200);
     scene.service.stop().await;
 }

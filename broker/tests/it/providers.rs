@@ -1,5 +1,4 @@
-//! Providers as rows: entered, changed, disabled, checked and put into quarantine while the service
-//! runs.
+//! Providers as rows: entered, changed, disabled, checked and suspended while the service runs.
 
 mod credentials;
 mod production;
@@ -59,7 +58,7 @@ fn id_of(provider: Provider) -> ProviderId {
     ProviderId::parse(provider.as_str()).expect("an id")
 }
 
-/// What enters a simulated provider.
+/// The body that enters a simulated provider.
 fn entry(service: &Service, provider: Provider) -> Value {
     let simulator = service.world.simulator();
     json!({
@@ -94,7 +93,7 @@ async fn quotes(service: &Service, key: &Key, provider: Provider, number: usize)
     quotes
 }
 
-/// Holds and confirms; gives the reservation. No worker has looked at it.
+/// Holds and confirms; returns the reservation. No worker has looked at it.
 async fn confirmed(service: &Service, key: &Key, quote: &str) -> String {
     let caller = service.with(key);
     ssh_key(service, key).await;
@@ -114,8 +113,8 @@ async fn ordered(service: &Service, key: &Key, quote: &str) -> String {
     id
 }
 
-/// Has what was confirmed ordered, where the only provider takes no orders any more: nothing is
-/// made there, and the reservation ends for want of another.
+/// Orders the confirmed leases where the only provider takes no orders any more: nothing is made there, and
+/// the reservation ends for lack of another.
 async fn is_ordered_nowhere(service: &Service, key: &Key, id: &str, why: &str) {
     turn(service).await;
     let made = service.world.simulator().running_machines();
@@ -254,7 +253,7 @@ async fn a_disabled_provider_sells_nothing_new_and_its_leases_are_looked_after()
         assert_eq!(switched["enabled"], enabled);
     };
     switch(false).await;
-    // Before any replica has looked: the database itself says no.
+    // Before any replica has looked: the database itself refuses.
     let take = json!({ "quote_id": quotes[1] });
     let refused = service.with(&member).post("/v1/reservations", &take).await;
     let detail = refused.refused(409, "provider_disabled");
@@ -348,7 +347,7 @@ async fn a_hold_is_not_ordered_at_a_provider_that_was_disabled_meanwhile() {
     let member = service.key("acme", Role::Member).await;
     let quotes = quotes(&service, &member, provider, 1).await;
     let id = confirmed(&service, &member, &quotes[0]).await;
-    // No replica has looked since: what it remembers would let the order out.
+    // No replica has looked since: its memory would let the order out.
     let disable = json!({ "enabled": false });
     let disabled = service.with(&admin).patch("/v1/providers/lambda", &disable);
     disabled.await.expect(200);

@@ -1,5 +1,5 @@
-//! Price lists as public catalogues and interfaces have them, written small: what each says, and what is
-//! the cheapest in it. Sources stand beside the rows.
+//! Price lists as public catalogues and interfaces have them, written small: the content of each, and the
+//! cheapest offer in it. Sources stand beside the rows.
 
 mod fits;
 mod wanted;
@@ -98,7 +98,7 @@ fn a_name_that_is_one_card_needs_no_memory() {
     let gpus: Vec<String> = found.offers.iter().map(|one| one.gpu.to_string()).collect();
     assert_eq!(gpus, names.map(|(_, gpu)| gpu), "{:?}", found.skipped);
 
-    // The names that `broker gpus` lists are what a list may write.
+    // A list may write the names that `broker gpus` lists.
     let canonical: Vec<&str> = Gpu::all().map(Gpu::name).collect();
     let rows = canonical.iter();
     let rows: Vec<String> = rows
@@ -279,7 +279,7 @@ fn surplus_cells_and_rounded_prices_cost_no_offer() {
     let row = "Standard_NC16as_T4_v3,T4,1,16,110,T4,1.204,0.2,eastus,V1,V2";
     let found = read(&[list("azure/vms.csv", header, &[row])]);
     assert_eq!(found.offers.len(), 2, "{:?}", found.skipped);
-    // Where the last column is read, what is too much may have shifted it.
+    // Where the last column is read, surplus cells may have shifted it.
     let row = format!("{row},x");
     let found = read(&[list("azure/vms.csv", SKYPILOT, &[&row])]);
     assert_eq!(reasons(&found.skipped)[0].1, SkipReason::Unreadable);
@@ -347,7 +347,7 @@ fn an_open_form_serves_where_each_that_it_may_be_would() {
     assert_eq!(ranked(&met), ["ovhcloud a100-360 6.15"]);
     let told = met.candidates[0].reasons.join("\n");
     assert!(told.contains("planned as A100-PCIe-80"), "{told}");
-    // What fits into neither of the two is served by none.
+    // A model that fits into neither of the two is served by none.
     let mut larger = fleet("bf16");
     larger["model"] = json!("Llama 3.1 405B");
     assert_eq!(plan(&lists, &larger).eligible, 0);
@@ -391,7 +391,7 @@ fn names_without_a_memory_column_of_a_public_table_are_read() {
     ];
     let found = read(&[list("list.csv", TWO_PRICES, &rows)]);
     assert_eq!((found.offers.len(), found.skipped.len()), (8, 0));
-    // catalogs/v1/gcp.csv of SkyPilot lacks a column: the file is told as a whole.
+    // catalogs/v1/gcp.csv of SkyPilot lacks a column: the list is reported as a whole.
     let header = "InstanceType,AcceleratorName,AcceleratorCount,MemoryGiB,GpuInfo,Price,SpotPrice,Region,AvailabilityZone";
     let row = "a2-highgpu-1g,A100,1,85,A100,3.67,1.1,us-central1,us-central1-a";
     let found = read(&[list("gcp.csv", header, &[row])]);
@@ -429,7 +429,7 @@ async fn an_absent_flag_is_no_no_and_the_reason_that_counts_is_given() {
     let secure = "NVIDIA H100 NVL (secure)".to_owned();
     let community = format!("{sku}: 1 x H100-NVL, on_demand 2.59");
     let no_place = vec![(secure, SkipReason::NoPlace)];
-    // Nothing is said of either cloud, and each has a price; no data centre lists it.
+    // The answer has no flag for either cloud, and each has a price; no data centre lists it.
     let read = answered("runpod", json!({"data": {"gpuTypes": [kind(json!({}))]}})).await;
     assert_eq!(read.0, [community]);
     assert_eq!(read.1[..1], no_place[..]);

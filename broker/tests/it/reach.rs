@@ -1,4 +1,4 @@
-//! Whether nodes in use can be reached: looked at, told, and repaired where the tenant wants it.
+//! Whether nodes in use can be reached: probed, reported, and repaired where the tenant wants it.
 
 use chrono::TimeDelta;
 use market::identity::Role;

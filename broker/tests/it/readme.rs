@@ -1,5 +1,5 @@
-//! The README does what it says: what it marks is run, line by line as it stands there, and the
-//! rest, as well as what the other pages type, is held against the commands that there are.
+//! The README is true: its marked commands are run, line by line as written. The rest, and the commands on
+//! other pages, are compared with the commands that exist.
 
 use std::env;
 use std::fs::Permissions;
@@ -17,7 +17,7 @@ use tokio::process::Command;
 
 use crate::eventually::{in_time, output_of};
 
-/// What stands behind the backquotes of a block that is run in one shell with its like.
+/// The marker after the backquotes of a block that is run in one shell with its like.
 const WALK: &str = "sh walk";
 
 fn root() -> PathBuf {
@@ -44,8 +44,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The fenced blocks of a page in order, also those within lists: what stands behind their
-/// backquotes, and their lines.
+/// The fenced blocks of a page in order, also those within lists: the text after their backquotes, and their
+/// lines.
 fn blocks(page: &str) -> Vec<(&str, String)> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
@@ -99,7 +99,7 @@ impl Parted {
     }
 }
 
-/// Every simple command of a script, also those within `$(…)`, without what is only set by them.
+/// Every simple command of a script, also those within `$(…)`, without those that only set variables.
 fn commands(script: &str) -> Vec<Vec<String>> {
     let script = script.replace("\\\n", " ");
     let (mut parted, mut quote, mut depth, mut before) = (Parted::default(), None, 0, '\n');
@@ -159,7 +159,7 @@ fn of_broker(words: &[String]) -> Option<Vec<&str>> {
     Some(["broker"].into_iter().chain(ours).collect())
 }
 
-/// What the walk needs and this machine does not have.
+/// A program that the walk needs and this machine does not have.
 fn missing() -> Option<&'static str> {
     let path = env::var_os("PATH").unwrap_or_default();
     let has = |name: &str| env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -169,7 +169,7 @@ fn missing() -> Option<&'static str> {
     {
         return Some(name);
     }
-    // The README names the port that the service takes when nothing is said.
+    // The README names the default port of the service.
     let port = TcpListener::bind("127.0.0.1:8080");
     port.is_err().then_some("port 8080 of this machine")
 }
@@ -316,7 +316,7 @@ fn the_offline_match_of_the_readme_finds_something() {
     assert_eq!(blocks.len(), 1, "the marked block");
     let folder = tempfile::tempdir().expect("a folder");
     symlink(root().join("adapters"), folder.path().join("adapters")).expect("the sources");
-    // Stands for the release build that the README makes.
+    // Replaces the release build that the README makes.
     let cargo = folder.path().join("cargo");
     let built = env!("CARGO_BIN_EXE_broker");
     let script = format!(

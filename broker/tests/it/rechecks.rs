@@ -1,4 +1,4 @@
-//! `POST /v1/reservations/{id}/nodes/{n}/recheck`: a node in use is looked at again, by the real agent.
+//! `POST /v1/reservations/{id}/nodes/{n}/recheck`: a node in use is re-checked, by the real agent.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct Ran {
     said: String,
 }
 
-/// What lets a node be looked at again.
+/// The permit to check a node in use again.
 async fn permit(service: &Service, key: &Key, path: &str, node: u32) -> Value {
     let route = format!("{path}/nodes/{node}/recheck");
     let answer = service.with(key).send("POST", &route, None).await;
@@ -64,7 +64,7 @@ async fn run(script: &Value, description: &Value) -> Ran {
     let described = folder.path().join("node.json");
     std::fs::write(&described, description.to_string()).expect("written");
     let script = script.as_str().expect("a script");
-    // Nobody waits here for what is refused for minutes.
+    // The test does not wait for calls that are refused for minutes.
     let script = script.replace("--patience-seconds 60", "--patience-seconds 0");
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &script]);
@@ -72,7 +72,7 @@ async fn run(script: &Value, description: &Value) -> Ran {
     ran(&mut shell).await
 }
 
-/// Runs a script by itself, as whoever tries a simulation does.
+/// Runs a script by itself, as a user who tries a simulation does.
 async fn run_by_hand(script: &Value) -> Ran {
     let mut shell = Command::new("/bin/sh");
     let shell = shell.arg("-c").arg(script.as_str().expect("a script"));
@@ -264,8 +264,8 @@ async fn a_swapped_gpu_ends_the_warranty_and_its_machine_is_replaced() {
         note.contains("re-check") && note.contains("inv.pinned"),
         "{note}"
     );
-    // It was the broker that checked, so it is on record; its tenant may have made it fail, so it says
-    // nothing of the next order.
+    // The broker itself made the check, so it is on record. Its tenant may have made it fail, so it is no
+    // evidence for the next order.
     let store = service.world.broker().store();
     let records = store
         .attempts()
@@ -286,7 +286,7 @@ async fn a_swapped_gpu_ends_the_warranty_and_its_machine_is_replaced() {
             .expect("a recount")
             .is_balanced()
     );
-    // What somebody in the tenant's place let its node show is known of no lease.
+    // GPUs that somebody in the tenant's place let its node show are recorded for no lease.
     let shown = store::sightings::NewSighting {
         uuid: "GPU-of-another".to_owned(),
         serial: None,

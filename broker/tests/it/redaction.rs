@@ -1,7 +1,7 @@
 //! No secret reaches a log or an error of the real command (invariant 13).
 //!
-//! Canaries are planted in the secrets of its configuration and of a running service. What it prints,
-//! down to `trace`, is searched for every canary. In [`life`] so is all that it answers and keeps.
+//! Canaries are planted in the secrets of its configuration and of a running service. Its output, down to
+//! `trace`, is searched for every canary. [`life`] also searches all answers and all stored data.
 
 mod binary;
 mod life;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The two forms of our logs.
 const FORMS: [&str; 2] = ["text", "json"];
 
-/// Secrets by what they are.
+/// Secrets by kind.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 struct Canaries(BTreeMap<String, Vec<u8>>);
 
@@ -35,7 +35,7 @@ impl Canaries {
         self.0.insert(name, secret);
     }
 
-    /// Adds what its own tenant may see, and the log not.
+    /// Adds the texts that its own tenant may see, and the log may not.
     fn add_address(&mut self, what: &str, secret: impl AsRef<[u8]>) {
         self.add(&format!("{ADDRESS}{what}"), secret);
     }
@@ -46,7 +46,7 @@ impl Canaries {
         rest
     }
 
-    /// What was said of the secrets here, with its surroundings.
+    /// Each occurrence of a secret here, with its surroundings.
     fn seen_in(&self, text: &str) -> Vec<String> {
         let mut seen = Vec::new();
         for (what, secret) in &self.0 {
@@ -85,7 +85,7 @@ fn forms(secret: &[u8]) -> Vec<String> {
             STANDARD_NO_PAD.encode(&shifted),
             URL_SAFE_NO_PAD.encode(&shifted),
         ] {
-            // The last letter may depend on what follows.
+            // The last letter may depend on the text that follows.
             forms.push(encoded[first_whole..encoded.len() - 1].to_owned());
         }
     }

@@ -1,5 +1,5 @@
-//! Two replicas over one PostgreSQL and one Redis: what one reads the other sells, one of them polls,
-//! and both go on when Redis is lost.
+//! Two replicas over one PostgreSQL and one Redis: one sells the supply that the other reads, one of them
+//! polls, and both continue when Redis is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn tapped(line: &Arc<Line>) -> Box<Wrap> {
 }
 
 impl Replicas {
-    /// `None`, said aloud, where there is no PostgreSQL.
+    /// `None`, with a printed notice, where there is no PostgreSQL.
     async fn start(redis: SecretString) -> Option<Self> {
         let database = TestDatabase::postgres().await?;
         install_tls();
@@ -122,7 +122,7 @@ impl Replicas {
         self.lines.iter().map(of).sum()
     }
 
-    /// Waits until both stand at the supply that the database holds.
+    /// Waits until both have the supply that the database holds.
     async fn abreast(&self) {
         eventually("the same supply", async || {
             let latest = self.database.store.catalog().latest_generation().await;
@@ -240,7 +240,7 @@ async fn one_replica_polls_and_sweeps_and_the_other_takes_over_when_it_stops() {
     .await;
     let second = (supply(&replicas.two), sweeping(&replicas.two));
     replicas.abreast().await;
-    // A replica that starts reads what nobody else reads: nothing.
+    // A replica that starts reads the providers that nobody else reads: none.
     assert!(ingest::read_own(&replicas.two).await.is_empty());
     assert_eq!(
         (replicas.reads(), replicas.lists()),
@@ -298,7 +298,7 @@ async fn what_a_tenant_holds_at_one_replica_is_in_its_next_plan_at_the_other() {
     assert_eq!(plan(two).await, before, "it has not looked yet");
     ingest::catch_up(two).await.expect("an answer");
     assert_eq!(plan(two).await, after);
-    // Each has placed one now, and neither answers with what was found before the second.
+    // Each has placed one now, and neither answers with the plan from before the second.
     hold(two).await;
     let last = plan(two).await;
     assert!(last != before && last != after);
@@ -336,7 +336,7 @@ async fn replicas_go_on_without_redis_and_find_each_other_again() {
 
     redis.start();
     eventually("the lease", async || {
-        // Renewed or taken anew by whoever had it; the other asks in vain.
+        // Renewed or taken again by its holder; the other asks in vain.
         let (hot, name) = (replicas.one.hot(), replicas.one.replica());
         let long = Duration::from_secs(15);
         hot.renew("poll:lambda", name, long).await || hot.acquire("poll:lambda", name, long).await

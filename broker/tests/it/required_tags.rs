@@ -37,7 +37,7 @@ async fn what_a_tenant_requires_every_reservation_carries() {
     let whole = json!({ "tags": { "run": "r1" }, "attribution": { "cost_centre": "4711" } });
     let placed = place(whole).await.expect(201);
 
-    // What was there before lives on, and a change of tags takes none away.
+    // Existing reservations live on, and a change of tags takes none away.
     let relabel = async |id: &str, tags: serde_json::Value| {
         let path = format!("/v1/reservations/{id}");
         service

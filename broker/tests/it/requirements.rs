@@ -1,4 +1,4 @@
-//! `docs/requirements.md` says no more than the tests do.
+//! `docs/requirements.md` claims no more than the tests check.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The text of each test: what stands right above it, and its body.
+/// The text of each test: the lines right above it, and its body.
 type Tests = HashMap<String, String>;
 
 /// Whether a line makes the function below it a test: `#[test]`, `#[tokio::test(…)]` and the like.
@@ -113,7 +113,7 @@ fn every_row_of_the_requirements_stands_on_the_page_once_and_is_counted() {
     assert!(page.contains(&sentence), "the page should say: {sentence}");
 }
 
-/// Whether a text says an id: `S01`, not within a longer word.
+/// Whether a text contains an id: `S01`, not within a longer word.
 fn says(text: &str, id: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| word == id)

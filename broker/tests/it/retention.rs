@@ -1,4 +1,4 @@
-//! What is old is let go, and nobody misses it unknowingly.
+//! Old rows are deleted, and every reader who misses one gets a notice.
 
 use broker::tenant::retention::{self, Pruned};
 use broker::tenant::webhooks;
@@ -16,7 +16,7 @@ async fn prune(service: &Service) -> Pruned {
     retention::prune(service.world.broker()).await
 }
 
-/// Lets days pass, with the market read anew.
+/// Lets days pass, and reads the market again.
 async fn pass(service: &Service, days: i64) {
     service.world.pass(TimeDelta::days(days)).await;
 }

@@ -1,4 +1,4 @@
-//! What a caller may do: roles, scopes, what others made, and an administrator's reach.
+//! The rights of a caller: roles, scopes, things that others made, and an administrator's reach.
 
 use market::identity::{ResourceFamily, Role, Scope};
 use serde_json::json;

@@ -19,7 +19,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(path).expect(file)
 }
 
-/// What the variants of an enum say of themselves, by their names.
+/// The documentation of an enum's variants, by their names.
 fn documented(name: &str) -> BTreeMap<String, String> {
     let source = read(TYPES);
     let start = format!("pub enum {name} {{\n");

@@ -1,8 +1,8 @@
 //! Every route × every role × one's own and another tenant, against a table written by hand.
 //!
-//! The table is the oracle: it says what the product promises, not what the code does. A route that
-//! is added without a row here fails the test. The walk has an effect by nearly every route that
-//! writes, so it also sees that each effect is noted in the audit log.
+//! The table is the oracle: it states what the product promises, not what the code does. A route that is
+//! added without a row here fails the test. The walk has an effect by nearly every route that writes, so it
+//! also sees that each effect is recorded in the audit log.
 
 mod of_provider;
 
@@ -26,11 +26,11 @@ const CALLERS: [Role; 6] = [
     Role::Viewer,
 ];
 
-/// What each caller gets: `+` let through, `x` 403, `.` 404, `t` 401 (another kind of credential).
+/// The answer for each caller: `+` admitted, `x` 403, `.` 404, `t` 401 (another kind of credential).
 ///
-/// First about what their own tenant has, then about what another has: by its id in the path or
-/// the body, or by `?tenant=` where a route takes no id. Last what a member gets whose key works in
-/// one project only: about what it made there, and about what its tenant has in another.
+/// First about their own tenant's things, then about another's: by its id in the path or the body, or by
+/// `?tenant=` where a route takes no id. Last the answers for a member whose key works in one project only:
+/// about the things it made there, and about those of its tenant in another.
 const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /docs", "++++++", "++++++", "++"),
     ("GET /healthz", "++++++", "++++++", "++"),
@@ -122,7 +122,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
         ".x..xx",
         "+.",
     ),
-    // Nothing lets its node be looked at.
+    // Nothing permits a re-check of its node.
     (
         "DELETE /v1/reservations/{id}/nodes/{n}/recheck",
         ".x.xxx",
@@ -218,7 +218,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("POST /v1/api-keys", "+x++xx", "+.....", "++"),
     // The key is another principal's: only an administrator takes its place.
     ("POST /v1/api-keys/{id}/rotate", "+xxxxx", ".x..xx", "x."),
-    // Whoever made it.
+    // Open to its maker.
     ("DELETE /v1/api-keys/{id}", "+x+xxx", ".x..xx", "+."),
     ("GET /v1/members", "+x++xx", "+.....", "xx"),
     ("GET /v1/projects", "+x++xx", "+.....", "++"),
@@ -226,8 +226,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GET /v1/audit", "+xxxxx", "+.....", "xx"),
 ];
 
-/// Routes that write but have no effect in the walk: what they are about is not there, is there
-/// already, or is past it.
+/// Routes that write but have no effect in the walk: their target is missing, exists already, or is past it.
 const WITHOUT_EFFECT: &[&str] = &[
     "POST /v1/providers",
     "PATCH /v1/providers/{id}",
@@ -236,7 +235,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "DELETE /v1/providers/{id}/quarantine",
     "POST /v1/reservations/{id}/confirm",
     "POST /v1/reservations/{id}/extend",
-    // Nothing lets its node be looked at.
+    // Nothing permits a re-check of its node.
     "DELETE /v1/reservations/{id}/nodes/{n}/recheck",
     "POST /v1/verifications/{id}/steps/{n}",
     "POST /v1/verifications/{id}/gang",
@@ -272,7 +271,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The things that a caller is to be refused or let at. What a call removes is made anew.
+    /// The things that a caller may or may not use. A call that removes one is followed by making it again.
     async fn things(&self, of: &Belongings, route: &str, within: Option<&str>) -> Belongings {
         let mut things = of.clone();
         let (service, maker) = (&self.service, self.service.with(&self.maker));

@@ -1,5 +1,5 @@
-//! A running service for one test: the real server on a free port over a database of its own, with
-//! simulated providers already read and a clock that only the test turns.
+//! A running service for one test: the real server on a free port over a database of its own, with simulated
+//! providers already read and a clock that only the test advances.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub(crate) struct Key {
     pub(crate) secret: String,
 }
 
-/// What was answered.
+/// The answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -102,7 +102,7 @@ pub(crate) fn agent() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_pretend-node"))
 }
 
-/// How long a node may run, in real time: some wait for others through many turns of the clock, and a busy
+/// How long a node may run, in real time: some wait for others through many advances of the clock, and a busy
 /// machine is no fault of theirs.
 pub(crate) const NODE_DEADLINE: Duration = Duration::from_secs(600);
 
@@ -180,7 +180,7 @@ impl Service {
         }
     }
 
-    /// Makes a key of a tenant, and the tenant where there is none of that name.
+    /// Makes a key of a tenant, and the tenant if there is none of that name.
     pub(crate) async fn key(&self, tenant: &str, role: Role) -> Key {
         self.key_with(tenant, role, default_scopes(role)).await
     }
@@ -205,7 +205,7 @@ impl Service {
         self.key_as(tenant, role, narrow).await
     }
 
-    /// Makes a key of this role but for what is changed of it; one of a provider is bound to `lambda`.
+    /// Makes a key of this role, with these changes; one of a provider is bound to `lambda`.
     async fn key_as(&self, tenant: &str, role: Role, change: impl FnOnce(&mut NewApiKey)) -> Key {
         self.world.clock().advance(TimeDelta::seconds(1));
         let broker = self.world.broker();
@@ -267,7 +267,7 @@ impl Service {
         self.bearer(&key.secret)
     }
 
-    /// Calls with whatever credential.
+    /// Calls with any credential.
     pub(crate) fn bearer(&self, credential: &str) -> Caller<'_> {
         Caller {
             bearer: Some(credential.to_owned()),
@@ -348,7 +348,7 @@ async fn send(request: RequestBuilder) -> Answer {
     }
 }
 
-/// A demand for one node of what the simulated market has most of, of what can be ordered.
+/// A demand for one node of the orderable offer that the simulated market has most of.
 pub(crate) async fn orderable_demand(service: &Service) -> Value {
     let offers = service
         .anyone()

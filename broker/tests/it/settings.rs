@@ -1,5 +1,4 @@
-//! `docs/settings.md` is made from the configuration: its types, what they say of themselves, and
-//! the defaults.
+//! `docs/settings.md` is made from the configuration: its types, their doc comments, and the defaults.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +13,7 @@ type Structs = BTreeMap<String, Struct>;
 
 #[derive(Debug, Default)]
 struct Struct {
-    /// Whether serde fills in what is missing.
+    /// Whether serde fills in missing fields.
     is_filled_in: bool,
     fields: Vec<Field>,
 }
@@ -103,7 +102,7 @@ fn unit(name: &str) -> &'static str {
     }
 }
 
-/// Every setting of a struct that stands at `place`, in the order of the source.
+/// Every setting of a struct at `place`, in the order of the source.
 fn settings(structs: &Structs, of: &Struct, place: &str, defaults: &Value) -> Vec<Setting> {
     let mut found = Vec::new();
     for field in &of.fields {
@@ -204,7 +203,7 @@ fn put(document: &mut toml::Table, name: &str) {
     document.insert(key.to_owned(), value);
 }
 
-/// What the binary says of a `broker.toml`.
+/// The binary's message about a `broker.toml`.
 fn complaint(document: &toml::Table) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("broker.toml"), document.to_string()).expect("a file");

@@ -1,5 +1,5 @@
-//! What a broker refuses to be put together from: nothing simulated passes as real, and a
-//! simulation reaches nothing real (invariant 14).
+//! The parts from which a broker refuses to be built: nothing simulated passes as real, and a simulation
+//! reaches nothing real (invariant 14).
 
 use std::path::Path;
 use std::sync::Arc;

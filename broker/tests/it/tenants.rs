@@ -1,4 +1,4 @@
-//! Another tenant's id answers 404, whatever is asked of it, and nothing of it changes.
+//! Another tenant's id answers 404 to every request, and nothing of it changes.
 
 use market::identity::Role;
 use serde_json::json;

@@ -11,7 +11,7 @@ use store::fixture::{Cut, TestDatabase, Wire};
 use crate::service::{Answer, Key, Service, orderable_demand, ssh_key, usual_world};
 use broker::tools::simulation::WorldOptions;
 
-/// How long a key that nobody completed stands in the way, and a second.
+/// How long a key that nobody completed blocks others, and a second.
 const TAKE_OVER_SECONDS: i64 = store::idempotency::TAKE_OVER_SECONDS + 1;
 
 /// The reservations of this name.
@@ -50,7 +50,7 @@ async fn a_hold_whose_connection_is_cut_at_any_statement_is_placed_once() {
     ] {
         let mut key = None;
         for trips in 0.. {
-            // Whoever cancels more holds within an hour has only short ones.
+            // A tenant that cancels more holds within an hour gets only short ones.
             if trips % 5 == 0 {
                 tenants += 1;
                 let tenant = format!("tenant {tenants}");

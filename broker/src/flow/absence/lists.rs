@@ -1,4 +1,4 @@
-//! The lists of machines that providers give: one for each provider and round, whoever looks.
+//! The machine lists that providers return: one per provider and round, shared by all callers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,7 +62,7 @@ pub(crate) struct Unlisted {
 #[derive(Debug, Default)]
 pub(crate) struct Lists(Mutex<HashMap<ProviderId, Arc<AsyncMutex<Shelf>>>>);
 
-/// What came of asking for a list.
+/// The outcome of asking for a list.
 #[derive(Debug)]
 struct Asked {
     /// A time before it was asked for.
@@ -70,7 +70,7 @@ struct Asked {
     answer: Result<Arc<List>, Unlisted>,
 }
 
-/// What is kept of one provider.
+/// The state kept for one provider.
 #[derive(Debug, Default)]
 struct Shelf {
     last: Option<Asked>,
@@ -79,7 +79,7 @@ struct Shelf {
 }
 
 impl Lists {
-    /// The list of this round: the last one where somebody asked just now, or while this one waited, however
+    /// The list of this round: the last one, if somebody asked just now or while this caller waited, however
     /// long the answer took; else a new one.
     pub(crate) async fn of_this_round(
         &self,
@@ -105,7 +105,7 @@ impl Lists {
 
     /// A new list, which serves this round.
     ///
-    /// Errors: why there is none.
+    /// Errors: why there is no list.
     pub(crate) async fn new_round(
         &self,
         broker: &Broker,

@@ -1,4 +1,4 @@
-//! What lists prove about a machine that they lack. Pure: no clock, no I/O.
+//! The proof that lists give about a machine that they lack. Pure: no clock, no I/O.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use store::leases::Missing;
@@ -10,7 +10,7 @@ pub(super) const REPEATED: TimeDelta = TimeDelta::minutes(10);
 /// Leases that are missed so soon after each other are missing for one reason: their provider.
 const TOGETHER: TimeDelta = TimeDelta::minutes(5);
 
-/// A list that lacks a lease, and what else matters for what it proves.
+/// A list that lacks a lease, and the other facts that decide what it proves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
     /// A time before the list was asked for.
@@ -21,7 +21,7 @@ pub(super) struct Evidence {
     pub(super) same_credential: bool,
     /// Whether it is empty or halved.
     pub(super) doubtful: bool,
-    /// Whether more is missing at the provider, so that it is the provider's trouble.
+    /// Whether more is missing at the provider, so that the cause is at the provider.
     pub(super) together: bool,
     /// Whether the machine is counted on: it was accepted, and nobody wants its end.
     pub(super) stands: bool,
@@ -31,18 +31,18 @@ pub(super) struct Evidence {
     pub(super) lag: TimeDelta,
 }
 
-/// What follows from a list.
+/// The conclusion from a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// What is to be kept of what the lists said.
+    /// The part of the lists' answer to keep.
     pub(super) missing: Option<Missing>,
     /// Whether it is proved that the provider has it no more.
     pub(super) proved: bool,
-    /// What is known, in words.
+    /// The conclusion, in words.
     pub(super) words: String,
 }
 
-/// Weighs a list that lacks a lease, after what lists before it said.
+/// Weighs a list that lacks a lease, given the result of the lists before it.
 pub(super) fn weigh(evidence: &Evidence, before: Option<Missing>) -> Found {
     let Evidence { asked_at, lag, .. } = *evidence;
     if evidence.stands && !evidence.same_credential {
@@ -53,8 +53,8 @@ pub(super) fn weigh(evidence: &Evidence, before: Option<Missing>) -> Found {
                 lacked_since: None,
             }),
             proved: false,
-            words: "the list was read with another credential than it was last shown with, which may be \
-                    of another account"
+            words: "the list was read with another credential than the one that last showed it, \
+                    perhaps of another account"
                 .to_owned(),
         };
     }

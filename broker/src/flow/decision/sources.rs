@@ -1,5 +1,5 @@
-//! What decided beside the demand and the offers: when it was, how the market stood, what was held,
-//! what the tenant had of its own, and how it was searched.
+//! The inputs of a decision beside the demand and the offers: the time, the state of the market, holds, the
+//! tenant's own capacity, and the search options.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{ReplayError, models_digest};
 use crate::flow::plan::Question;
 
-/// What a search took in beside the demand and the offers.
+/// The inputs of a search beside the demand and the offers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sources {
@@ -29,14 +29,14 @@ pub struct Sources {
     options: RecordedOptions,
     generation: u64,
     taken_at: DateTime<Utc>,
-    /// Who sold, and how each stood.
+    /// The sellers, and the state of each.
     providers: BTreeMap<ProviderId, RecordedProvider>,
     /// Nodes that were held or leased, by offer.
     held: BTreeMap<OfferId, u32>,
-    /// What rested, and until when.
+    /// The offers in cool-down, and until when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     cooling: Cooling,
-    /// What the tenant had of its own.
+    /// The tenant's own capacity.
     #[serde(default, skip_serializing_if = "OwnCapacity::is_empty")]
     own: OwnCapacity,
 }
@@ -60,10 +60,10 @@ struct RecordedProvider {
     freshness_limit_seconds: Option<u64>,
     stale: Option<String>,
     quarantine: Option<RecordedQuarantine>,
-    /// What was on record of it then.
+    /// Its record at that time.
     #[serde(default)]
     facts: ProviderFacts,
-    /// How orders there had ended of late.
+    /// How recent orders there ended.
     #[serde(default)]
     acceptance: AcceptanceRecord,
     /// Where it sold machines of other people.
@@ -79,7 +79,7 @@ struct RecordedQuarantine {
 }
 
 impl Sources {
-    /// What a question is answered from.
+    /// The inputs of a question.
     #[must_use]
     pub fn of(question: &Question<'_>) -> Self {
         let snapshot = question.snapshot;
@@ -105,7 +105,7 @@ impl Sources {
         }
     }
 
-    /// Refuses what was predicted with other models than ours.
+    /// Refuses a record that was predicted with other models than ours.
     pub(super) fn check_models(&self) -> Result<(), ReplayError> {
         let now = models_digest();
         if self.models == now {
@@ -142,7 +142,7 @@ impl Sources {
         question.answer()
     }
 
-    /// The same, for a search that is asked of one offer.
+    /// The same, for a search about one offer.
     pub(super) fn asking(&self, offer: OfferId) -> Self {
         let mut asking = self.clone();
         asking.options.asked = vec![offer];
@@ -154,12 +154,12 @@ impl Sources {
         self.decided_at
     }
 
-    /// Whose offers were looked at.
+    /// The sellers of the offers that were considered.
     pub(super) fn sellers(&self) -> impl Iterator<Item = &ProviderId> {
         self.providers.keys()
     }
 
-    /// What the tenant had of its own.
+    /// The tenant's own capacity.
     pub(super) const fn own(&self) -> &OwnCapacity {
         &self.own
     }

@@ -1,5 +1,5 @@
-//! The decision of a plan of the service: what is kept with the plan, and the offers of its generation
-//! out of the history, which nothing later changes.
+//! The decision of a plan of the service: the inputs kept with the plan, and the offers of its generation out
+//! of the history, which nothing later changes.
 
 use market::ids::PlanId;
 use matcher::Plan;
@@ -9,7 +9,7 @@ use store::{Store, StoreError};
 
 use super::{DecisionRecord, FORMAT, ReplayError, Sources};
 
-/// What decided, as it is kept with a plan.
+/// The inputs of a decision, as kept with a plan.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredSources<T = Sources> {
     format: u32,
@@ -32,13 +32,11 @@ pub enum StoredError {
     /// There is no such plan.
     #[error("there is no plan {0}; plans of which no quote was taken are kept for two days")]
     Unknown(PlanId),
-    /// Another release kept the answer alone, or what decided in another form.
-    #[error(
-        "plan {0} was made by another release, which did not keep what decided as this one does"
-    )]
+    /// Another release kept the answer alone, or its inputs in another form.
+    #[error("plan {0} was made by another release, which kept its inputs in another form")]
     OtherRelease(PlanId),
-    /// What is kept of it is not what a program of ours wrote.
-    #[error("what is kept of plan {id} cannot be read")]
+    /// The stored part was not written by our program.
+    #[error("the stored inputs of plan {id} cannot be read")]
     Corrupt {
         /// The plan.
         id: PlanId,

@@ -1,10 +1,10 @@
-//! What a provider made, held against what was ordered.
+//! Compares the machines a provider created with the order.
 
 use market::order::{LeaseOrder, ProviderLease};
 
-/// What is wrong with what the provider made; `None` when everything that it says agrees.
+/// The difference between the provider's machines and the order; `None` when all its statements agree.
 ///
-/// What the provider leaves unsaid is no disagreement here: the verification finds out.
+/// A missing statement is no difference here: the verification checks the rest.
 #[must_use]
 pub fn mismatch(order: &LeaseOrder, made: &ProviderLease) -> Option<String> {
     let offer = &order.offer;

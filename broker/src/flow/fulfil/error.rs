@@ -3,7 +3,7 @@
 use pricing::PriceError;
 use store::StoreError;
 
-/// Why a round ended early. What was learnt before is saved; the next claim goes on.
+/// Why a round ended early. Its findings up to then are saved; the next claim continues.
 #[derive(Debug, thiserror::Error)]
 pub enum FulfilError {
     /// The database did not answer, or another worker went on.

@@ -1,5 +1,5 @@
-//! What follows for a reservation from where its leases stand: orders, the hand-off, a fall, a
-//! repair, the end. What is decided is [`settle`]'s; here it is done and saved.
+//! The next step of a reservation, from the states of its leases: orders, the hand-off, a failure, a repair,
+//! the end. [`settle`] decides; this module acts and saves.
 
 use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
@@ -16,7 +16,7 @@ use crate::flow::reserve;
 use crate::platform::metrics;
 
 impl Round<'_> {
-    /// Does what follows for the reservation; says whether anything did.
+    /// Does the reservation's next step; returns whether there was one.
     pub(super) async fn follow(&mut self) -> Result<bool, FulfilError> {
         if self.reservation.state == ReservationState::Confirmed {
             self.request_leases().await?;
@@ -87,7 +87,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Lets the standing leases of a gang go with those that fell.
+    /// Releases the standing leases of a gang together with those that failed.
     fn dismiss(&self, ids: &[LeaseId], change: &mut Change) -> Result<(), FulfilError> {
         let note = self.fell_with();
         for lease in self.leases.iter().filter(|lease| ids.contains(&lease.id)) {
@@ -105,14 +105,14 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Which leases a gang falls with, in words: each says of itself why.
+    /// The failed leases that end a gang, in words; each of them records its own reason.
     fn fell_with(&self) -> String {
         let fell = |lease: &&Lease| !lease.state.is_standing() && lease.replaced_by.is_none();
         let fallen = self.leases.iter().filter(fell);
         let fallen: Vec<String> = fallen.map(|lease| lease.id.to_string()).collect();
         match &fallen[..] {
-            [one] => format!("its gang fell with lease {one}"),
-            several => format!("its gang fell with leases {}", several.join(", ")),
+            [one] => format!("its gang failed with lease {one}"),
+            several => format!("its gang failed with leases {}", several.join(", ")),
         }
     }
 
@@ -146,7 +146,7 @@ impl Round<'_> {
 
     /// Two steps in two transactions: everything passed, then access is delivered.
     ///
-    /// A window that ended since the round began ends it instead: nobody waits any more.
+    /// If the window ended since the round began, the reservation ends and waits no longer.
     async fn hand_over(&mut self, passed: &[LeaseId]) -> Result<(), FulfilError> {
         if self.window_has_ended() {
             return self.take_up_wishes().await;
@@ -173,7 +173,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// A duration counts from the hand-off, and what was a bound on waiting for it is none any more.
+    /// A duration counts from the hand-off, and the limit on the wait for it no longer applies.
     fn end_of_window(&self) -> WindowEnd {
         let Some(window) = self.reservation.demand.shared().window else {
             return WindowEnd::AsIs;
@@ -205,7 +205,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Gives up on replacements: a fleet goes on with what stands, anything else ends.
+    /// Gives up on replacements: a fleet continues with its standing leases, anything else ends.
     ///
     /// A fleet that waits for other replacements takes its step when those are through.
     pub(super) async fn exhausted(&mut self) -> Result<(), FulfilError> {

@@ -1,4 +1,4 @@
-//! What one look at a lease taught us, before it is saved.
+//! The findings of one look at a lease, before they are saved.
 
 use adapters::AdapterError;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -9,18 +9,18 @@ use store::leases::Missing;
 
 use crate::platform::provider_set::ProviderLink;
 
-/// What one look at a lease taught us.
+/// The findings of one look at a lease.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Learned {
-    /// What happened to it, if anything did.
+    /// Its event, if there was one.
     pub(super) event: Option<LeaseEvent>,
-    /// How, in words; kept with a lease that falls.
+    /// The cause in words; kept with a lease that failed.
     pub(super) note: Option<String>,
     /// The provider's id of the thing, once known.
     pub(super) provider_lease_id: Option<ProviderLeaseId>,
     /// When the provider began to bill it.
     pub(super) started_at: Option<DateTime<Utc>>,
-    /// What the provider states for one node and hour.
+    /// The provider's stated price for one node and hour.
     pub(super) price_per_node_hour: Option<Money>,
     /// Its nodes, once they run.
     pub(super) provider_nodes: Option<Vec<ProviderNode>>,
@@ -28,11 +28,11 @@ pub(super) struct Learned {
     pub(super) release_accepted_at: Option<DateTime<Utc>>,
     /// Whether the provider was seen to run it just now: its use up to now is proven.
     pub(super) alive: bool,
-    /// Until when it was in use by what its own node showed, of one that falls.
+    /// The end of its use according to its own node, for a lease that failed.
     pub(super) used_until: Option<DateTime<Utc>>,
     /// With which credential the provider showed it, as a mark.
     pub(super) shown_with: Option<String>,
-    /// What the provider's lists say of one that it did not show.
+    /// The evidence of the provider's lists about a lease that it did not show.
     pub(super) missing: Option<Missing>,
     /// Whether the order can be sent again as if it had never been.
     pub(super) not_sent: bool,
@@ -59,7 +59,7 @@ impl Learned {
         }
     }
 
-    /// Something happened; the lease is looked at again at once.
+    /// An event occurred; the lease is looked at again at once.
     pub(super) fn event(event: LeaseEvent) -> Self {
         Self {
             event: Some(event),

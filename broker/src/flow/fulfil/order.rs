@@ -1,4 +1,4 @@
-//! Leases whose order is out: sent once, found again by its mark, compared with what was made.
+//! Leases whose order is out: sent once, found again by its mark, compared with the machines made.
 
 use adapters::{AdapterError, Disposition};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -48,8 +48,8 @@ fn refused_or_unknown(error: &AdapterError) -> Learned {
     }
 }
 
-/// Finds out by its mark what became of an order: sent by a process that is gone, answered by
-/// silence, or no longer wanted.
+/// Finds the outcome of an order by its mark: sent by a process that is gone, answered by silence, or no
+/// longer wanted.
 pub(super) async fn find(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
     let unknown_because = |note: String| Learned {
         event: Some(LeaseEvent::Unknown),
@@ -112,8 +112,8 @@ async fn sent_at(broker: &Broker, lease: &Lease) -> Result<DateTime<Utc>, StoreE
         .map_or(lease.requested_at, |verification| verification.created_at))
 }
 
-/// When the provider began to bill: as it says, but not before the order and not after now. Where it
-/// does not say, from when the order was sent, for we may be billed for as much.
+/// When the provider began to bill: its stated time, but not before the order and not after now. Without a
+/// stated time, it is when the order was sent, because we may be billed from then.
 fn start_of(made: &ProviderLease, sent_at: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
     made.created_at
         .map_or(sent_at, |at| at.max(sent_at).min(now))

@@ -1,5 +1,5 @@
-//! The next candidate for leases that fell: the same hardware elsewhere, under the ceiling that
-//! was given beforehand. What it costs us more is ours to pay; the tenant's rate is frozen.
+//! Finds the next candidate for failed leases: the same hardware elsewhere, under the ceiling set beforehand.
+//! We pay any extra cost; the tenant's rate is frozen.
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter;
@@ -35,11 +35,11 @@ const DEARER_BY_PERCENT: i64 = 50;
 const FALLS_OF_A_FLEET: usize = 2;
 /// When to look again for a candidate while a provider has not been read.
 const LOOK_FOR_NEWS: TimeDelta = TimeDelta::minutes(1);
-/// Candidates that are tried in turn when they are taken or closed meanwhile.
+/// Further candidates to try in order when one is taken or withdrawn meanwhile.
 const CANDIDATES: usize = 50;
 
-/// Takes the next candidate in the place of the fallen leases, waits for news of the market, or
-/// gives up; says whether anything was done.
+/// Takes the next candidate to replace the failed leases, waits for news of the market, or gives up. Returns
+/// whether it did anything.
 ///
 /// A gang is replaced as a whole, in one offer; a fleet lease by lease.
 pub(super) async fn replace(
@@ -76,12 +76,12 @@ pub(super) async fn replace(
     Ok(true)
 }
 
-/// Whether a provider has not been read for longer than its offers are good for, or is in trouble: then
-/// nothing found does not mean that there is nothing. Waited for only so long after the fall.
+/// Whether a provider has not been read for longer than its offers are good for, or is in trouble: then an
+/// empty search does not prove a lack of supply. The broker waits only so long after the failure.
 fn may_hear_more(round: &Round<'_>, group: &[Lease], troubled: &BTreeSet<ProviderId>) -> bool {
     let (broker, now) = (round.broker, round.now());
     let cooldown = TimeDelta::seconds(broker.config().sales.cooldown_seconds.into());
-    // A provider that is out of reach never says that its lease is gone: the fall counts.
+    // A provider that is out of reach never reports that its lease is gone: the failure counts.
     let fell_lately = group.iter().all(|lease| {
         lease
             .fell_at
@@ -96,7 +96,7 @@ fn may_hear_more(round: &Round<'_>, group: &[Lease], troubled: &BTreeSet<Provide
             .any(|offer| offer.is_stale(now) || troubled.contains(offer.provider()))
 }
 
-/// Saves new leases for a group of fallen ones; says whether a candidate was found.
+/// Saves new leases for a group of failed ones; returns whether it found a candidate.
 async fn replace_group(
     round: &mut Round<'_>,
     group: &[Lease],
@@ -145,7 +145,7 @@ async fn replace_group(
                 );
                 return Ok(true);
             }
-            // Its capacity was taken, or its provider closed, since the market was looked at.
+            // Its capacity was taken, or its provider closed, since the market was read.
             Err(FulfilError::Store(
                 StoreError::OutOfStock { .. }
                 | StoreError::Conflict(
@@ -158,8 +158,8 @@ async fn replace_group(
     Ok(false)
 }
 
-/// New leases for fallen ones: where the next provider sells nodes one by one, one fallen lease has
-/// several of them, and the first stands for it.
+/// New leases for failed ones. Where the next provider sells nodes one by one, several leases replace one
+/// failed lease, and the first is recorded as its replacement.
 fn stand_ins(broker: &Broker, group: &[Lease], offer: &Offer) -> Vec<NewLease> {
     let mut new_leases = Vec::new();
     for fallen in group {
@@ -179,7 +179,7 @@ fn stand_ins(broker: &Broker, group: &[Lease], offer: &Offer) -> Vec<NewLease> {
     new_leases
 }
 
-/// Offers of the same hardware that may stand in for a line, best first.
+/// Offers of the same hardware that may replace a line, best first.
 async fn next_offers(
     round: &Round<'_>,
     line: &QuoteLine,
@@ -195,7 +195,7 @@ async fn next_offers(
         gpu: GpuWanted::Exactly(gpu).into(),
         count: Counts::exactly(count),
         nodes,
-        // What stands in for a gang is joined just as that was: see `serves_a_gang`.
+        // The replacement of a gang is joined as the gang was: see `serves_a_gang`.
         fabric: (gang && line.offer.internode.is_rdma()).then_some(FabricWanted::Rdma),
         spot: line.offer.terms == Terms::Spot,
         gpu_memory_gib: shared.gpu_memory_gib,
@@ -218,7 +218,7 @@ async fn next_offers(
     let level = round.reservation.verification;
     let unproven = round.broker.config().verifier.unproven_level;
     let options = SearchOptions {
-        // The cheapest may all be of sellers of whom more is demanded.
+        // The cheapest may all be from sellers that need a deeper verification.
         limit: match unproven.is_some_and(|least| least > level) {
             true => usize::MAX,
             false => CANDIDATES,
@@ -228,7 +228,7 @@ async fn next_offers(
         ..SearchOptions::default()
     };
     let (broker, now) = (round.broker, round.broker.now());
-    // Our own other leases must not stand in the way, so the store alone judges what is left.
+    // Our own other leases must not be in the way, so the store alone judges the remaining capacity.
     let held = Held::new();
     let Ok(plan) = matcher::search(&broker.snapshot(), &demand, &held, now, &options) else {
         return Ok(Vec::new());
@@ -254,8 +254,8 @@ async fn next_offers(
     Ok(proved)
 }
 
-/// Whether a provider is what the policy asks for until the demand's own deadline, where its window is open;
-/// else until the reservation ends or the hand-off is no longer waited for.
+/// Whether a provider meets the policy until the demand's own deadline, where its window is open; else until
+/// the reservation ends or the wait for the hand-off does.
 fn lasts_long_enough(round: &Round<'_>, offer: &Offer) -> bool {
     let demand = &round.reservation.demand;
     let policy = demand.shared().policy;
@@ -268,8 +268,8 @@ fn lasts_long_enough(round: &Round<'_>, offer: &Offer) -> bool {
     policy.check_facts(Some(&facts), until).is_ok()
 }
 
-/// When what stands in for a fallen lease is to end, at the latest: so long its provider must be what
-/// the policy asks for. Before the hand-off the window of the reservation is that of waiting for it.
+/// The latest end of a failed lease's replacement: until then its provider must meet the policy. Before the
+/// hand-off the reservation's window is the time allowed for the hand-off.
 fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
     let given_up_or_ends = reservation.window_end?;
     match reservation.state {
@@ -279,7 +279,7 @@ fn wanted_until(reservation: &Reservation) -> Option<DateTime<Utc>> {
     }
 }
 
-/// Whether an offer joins its nodes as the one that fell did, in no more rentals than fell.
+/// Whether an offer joins its nodes as the failed one did, in no more rentals than failed.
 fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, group: &[Lease]) -> bool {
     let nodes: u32 = group.iter().map(|lease| lease.nodes).sum();
     let as_joined = nodes == 1 || offer.internode == sold.internode;
@@ -287,8 +287,8 @@ fn serves_a_gang(broker: &Broker, offer: &Offer, sold: &Offer, group: &[Lease]) 
     as_joined && as_few && offer.tenancy == sold.tenancy
 }
 
-/// What a replacement may cost us: every limb of the tenant's ceiling, and a bound of our own per
-/// GPU-hour where the tenant gave none. What the tenant pays is the quoted rate in any case.
+/// The most that a replacement may cost us: every limb of the tenant's ceiling, and a bound of our own per
+/// GPU-hour where the tenant gave none. The tenant pays the quoted rate in any case.
 fn ceiling(round: &Round<'_>, line: &QuoteLine, group: &[Lease]) -> Ceiling {
     let quoted = line.rate.money_per_gpu_hour();
     let ours = quoted.units() / 100 * (100 + DEARER_BY_PERCENT);
@@ -303,11 +303,11 @@ fn ceiling(round: &Round<'_>, line: &QuoteLine, group: &[Lease]) -> Ceiling {
     }
 }
 
-/// What a ceiling on everything leaves for the replacement of a group: the limit less what the
-/// other leases cost an hour.
+/// The rest of a ceiling on everything, for the replacement of a group: the limit less the hourly cost of the
+/// other leases.
 ///
-/// Those that stand count at the rates of their own offers; those that are still to be replaced
-/// at the quoted one, so that the first replacement does not take what the next one needs.
+/// Standing leases count at the rates of their own offers; those still to be replaced count at the quoted
+/// one, so that the first replacement leaves enough for the next.
 fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine]) -> Money {
     let quoted = |lease: &Lease| {
         let line = lines.iter().find(|line| line.line == lease.line);
@@ -333,10 +333,10 @@ fn left_of(limit: Money, leases: &[Lease], group: &[Lease], lines: &[QuoteLine])
     Money::from_units(left, limit.currency())
 }
 
-/// Offers that failed this reservation too often. What rests is in no plan.
+/// Offers that failed this reservation too often. Plans leave out offers in cool-down already.
 fn failed_here(round: &Round<'_>) -> Vec<OfferId> {
     let mut here: HashMap<OfferId, usize> = HashMap::new();
-    // An order of which nothing was made says nothing against the offer: it may be we who failed.
+    // An order that created nothing is no evidence against the offer: the failure may be ours.
     let never_was = |lease: &&Lease| {
         lease.fall_reason == Some(LeaseEvent::NotFound) && lease.started_at.is_none()
     };

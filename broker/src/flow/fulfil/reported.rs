@@ -9,11 +9,10 @@ use super::FulfilError;
 use super::learned::Learned;
 use crate::platform::app::Broker;
 
-/// What follows from a report on a node of this lease, or a re-check of it; `None` when there is none to
-/// follow.
+/// The consequence of a report on a node of this lease, or of a re-check; `None` when there is none.
 ///
-/// What a tenant alone reports it does not want any more: that is no failure that the provider is held
-/// to. What failed before the broker is. Either was measured on the node, which was in use until then.
+/// A lease that only its tenant reports is unwanted: that does not count as a failure of the provider. A
+/// failed re-check by the broker does. Both were measured on the node, which was in use until then.
 pub(super) async fn given_up(
     broker: &Broker,
     lease: &Lease,

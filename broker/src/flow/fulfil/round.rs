@@ -1,5 +1,5 @@
-//! What one claim of a reservation does: wishes and windows first, then each lease (in `look`) and the
-//! nodes that get their agent over SSH (in `push`), then what follows for the whole (in `follow`).
+//! One claim of a reservation: requested actions and windows first, then each lease (in `look`) and the nodes
+//! that get their agent over SSH (in `push`), then the next step of the whole (in `follow`).
 
 mod look;
 mod push;
@@ -22,7 +22,7 @@ use crate::flow::{meter, reach, reserve};
 use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 
-/// When to look again at a reservation whose leases say nothing sooner.
+/// When to look again at a reservation whose leases need no earlier look.
 const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
 /// Never sooner than this, so that a round that achieves nothing is not repeated at once.
 const SOONEST: TimeDelta = TimeDelta::seconds(1);
@@ -41,11 +41,11 @@ pub(super) struct Round<'a> {
     pub(super) reservation: Reservation,
     pub(super) leases: Vec<Lease>,
     claim: Claim,
-    /// Before this the reservation was read: what stands in it stood then.
+    /// The reservation was read after this time, so its row is at least as recent.
     read_at: DateTime<Utc>,
-    /// The soonest time at which something wants to be looked at again.
+    /// The soonest time for the next look.
     due_at: Option<DateTime<Utc>>,
-    /// What went wrong last, for the person who looks.
+    /// The last error, for the person who looks.
     trouble: Option<String>,
     /// Orders sent in this round.
     orders_sent: usize,
@@ -58,7 +58,7 @@ pub(super) struct Round<'a> {
 /// Does everything for a claimed reservation that can be done now, and gives the claim back.
 ///
 /// `read_at` is a time before it was claimed.
-/// Errors: [`FulfilError`]; what was saved before stays, and the claim is the caller's to give back.
+/// Errors: [`FulfilError`]; changes saved before stay, and the caller gives back the claim.
 pub(super) async fn work_on(
     broker: &Broker,
     claimed: Claimed,
@@ -82,8 +82,8 @@ pub(super) async fn work_on(
         silences: HashMap::new(),
     };
     round.take_up_wishes().await?;
-    // Before the looks, so that what fails is named when its time is over; after them, so that what
-    // came up is seen to at once.
+    // Before the looks, so that a failed push is named when its time is over; after them, so that a node that
+    // booted is handled at once.
     let seen_to = round.push_agents(&BTreeSet::new()).await?;
     round.look_at_every().await?;
     round.push_agents(&seen_to).await?;
@@ -100,7 +100,7 @@ impl Round<'_> {
         self.broker.now()
     }
 
-    /// Saves a change, keeps the claim, and reads back what stands then.
+    /// Saves a change, keeps the claim, and reads back the rows.
     pub(super) async fn save(&mut self, change: Change) -> Result<(), FulfilError> {
         let work = self.broker.store().work();
         // Due at once: should this worker die, another takes it up when the claim has run out.
@@ -165,15 +165,15 @@ impl Round<'_> {
             .await?)
     }
 
-    /// Up to when a machine that was just seen to run counts as used: the tenant may have given it
-    /// back, or its window may have ended, since we read the reservation.
+    /// Up to when a machine that was just seen to run counts as used: the tenant may have released it, or its
+    /// window may have ended, since we read the reservation.
     fn proven_until(&self) -> DateTime<Utc> {
         let ends = [self.reservation.wish_at, self.reservation.window_end];
         ends.into_iter().flatten().fold(self.read_at, DateTime::min)
     }
 
-    /// Where something went wrong last time, another lease is the first: none that its provider never answers
-    /// for, or whose nodes take all the time that there is, keeps the others from being looked at.
+    /// After an error last time, the round starts with another lease. So a lease whose provider never
+    /// answers, or whose nodes take all the time, does not hold up the others.
     fn turn_round<T>(&self, all: &mut [T]) {
         if self.reservation.last_error.is_some() && !all.is_empty() {
             let turn = self.read_at.timestamp().unsigned_abs() as usize;
@@ -205,7 +205,7 @@ impl Round<'_> {
             && state.next(ReservationEvent::WindowEnded).is_ok()
     }
 
-    /// A lapsed hold, a confirmation, what the tenant wishes, the end of the window.
+    /// A lapsed hold, a confirmation, the tenant's requested action, the end of the window.
     pub(super) async fn take_up_wishes(&mut self) -> Result<(), FulfilError> {
         let (state, now) = (self.reservation.state, self.now());
         if state == ReservationState::Held && now >= self.reservation.hold_expires_at {
@@ -225,7 +225,7 @@ impl Round<'_> {
             None => None,
         };
         let Some(event) = event else { return Ok(()) };
-        // Use ends when the tenant said so, or with the window: not when we come to it.
+        // Use ends at the tenant's request, or with the window, not when this round handles it.
         let at = match event {
             ReservationEvent::WindowEnded => self.reservation.window_end,
             _ => self.reservation.wish_at,
@@ -276,7 +276,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether the tenant wished for something since the round began.
+    /// Whether the tenant requested something since the round began.
     fn has_new_wish(&self) -> bool {
         reserve::event_of_wish(self.reservation.state, self.reservation.wish).is_some()
     }

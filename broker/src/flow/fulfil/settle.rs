@@ -1,4 +1,4 @@
-//! What a reservation does next, given where its leases stand. Pure: no clock, no I/O.
+//! The next step of a reservation, given the states of its leases. Pure: no clock, no I/O.
 
 use market::ids::LeaseId;
 use market::lease::LeaseState;
@@ -23,19 +23,19 @@ impl Standing {
     }
 }
 
-/// What a reservation does next.
+/// The next step of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Nothing until something changes.
     Wait,
-    /// Note that leases fell. `dismissed` are the standing ones that fall with them.
+    /// Note that leases failed. `dismissed` are the standing ones that end with them.
     Fall {
         /// Of a gang, every other lease; of a fleet, none.
         dismissed: Vec<LeaseId>,
     },
     /// Take the next candidate in the place of these.
     Replace {
-        /// The fallen leases.
+        /// The failed leases.
         fallen: Vec<LeaseId>,
     },
     /// Every lease passed before the hand-off: hand all of these over.
@@ -54,14 +54,14 @@ pub enum Next {
     Close,
 }
 
-/// Decides what a reservation in `state` does next.
+/// Decides the next step of a reservation in `state`.
 #[must_use]
 pub fn next(state: ReservationState, gang: bool, leases: &[Standing]) -> Next {
     use ReservationState as S;
     let fallen: Vec<_> = leases.iter().filter(|lease| lease.has_fallen()).collect();
     let standing = || leases.iter().filter(|lease| lease.state.is_standing());
     let ids = |leases: &[&Standing]| leases.iter().map(|lease| lease.id).collect::<Vec<_>>();
-    // Nobody is handed what may be gone.
+    // A lease that may be gone is handed to nobody.
     let passed: Vec<_> = standing()
         .filter(|l| l.state == LeaseState::Passed && !l.missing)
         .map(|l| l.id)
@@ -80,7 +80,7 @@ pub fn next(state: ReservationState, gang: bool, leases: &[Standing]) -> Next {
         },
         S::Repairing if gang => Next::GiveUp,
         S::Replacing if fallen.is_empty() => Next::Wait,
-        // A gang starts anew only when nothing of the old one runs any more.
+        // A gang starts again only when nothing of the old one runs any more.
         S::Replacing if gang && leases.iter().any(|lease| lease.state.is_live()) => Next::Wait,
         S::Replacing => Next::Replace {
             fallen: ids(&fallen),

@@ -1,7 +1,7 @@
-//! The price that a provider states for a lease, held against the one that was quoted.
+//! Compares the price that a provider states for a lease with the quoted price.
 //!
-//! What it states is what we will owe it, so it is kept with the lease and booked by
-//! [`crate::flow::meter`]. The tenant pays the quoted rate whatever is stated here.
+//! We will owe the stated price, so it is kept with the lease and booked by [`crate::flow::meter`]. The
+//! tenant pays the quoted rate in every case.
 
 use market::money::Money;
 use store::leases::Lease;
@@ -9,14 +9,14 @@ use tracing::warn;
 
 use super::learned::Learned;
 
-/// How many times the quoted price, or which part of it, a stated one may be. What lies farther off
-/// is taken for a price of another unit (of one GPU, of all nodes): unknown, never booked.
+/// The largest factor between the stated and the quoted price, either way. A price farther off counts as a
+/// price of another unit (of one GPU, of all nodes): unknown, never booked.
 const FARTHEST: i128 = 4;
-/// Which part of the quoted price is no difference: what the division by nodes may leave.
+/// The fraction of the quoted price that counts as no difference: the rounding of a division by nodes.
 const HAIR: i128 = 1_000;
 
-/// The price to keep with a lease: the first credible one stands, because providers bill what a
-/// machine cost when it was launched. `None` when there is nothing new to keep.
+/// The price to keep with a lease: the first credible one, because providers bill a machine at its price at
+/// launch. `None` when there is nothing new to keep.
 pub(super) fn to_keep(lease: &Lease, learned: &Learned) -> Option<Money> {
     let quoted = lease.offer.price_per_node_hour;
     learned
@@ -24,14 +24,14 @@ pub(super) fn to_keep(lease: &Lease, learned: &Learned) -> Option<Money> {
         .filter(|stated| lease.price_per_node_hour.is_none() && is_credible(quoted, *stated))
 }
 
-/// What finance should know of the price of a lease; `None` when it is as quoted or unsaid.
+/// A remark for finance on the price of a lease; `None` when it is as quoted or not stated.
 pub(super) fn remark(lease: &Lease, learned: &Learned) -> Option<String> {
     let quoted = lease.offer.price_per_node_hour;
     let stated = lease.price_per_node_hour.or(learned.price_per_node_hour)?;
     if !is_credible(quoted, stated) {
         return Some(format!(
-            "the provider states {stated} USD for a node and hour that was quoted at {quoted}; that \
-             is not believed, compare its bill"
+            "the provider states {stated} USD for a node and hour that was quoted at {quoted}; the \
+             broker does not trust this price: compare the provider's bill"
         ));
     }
     differs(quoted, stated).then(|| {
@@ -42,7 +42,7 @@ pub(super) fn remark(lease: &Lease, learned: &Learned) -> Option<String> {
     })
 }
 
-/// Tells the log, once for each lease, of a price that is not the quoted one.
+/// Logs, once for each lease, a price that is not the quoted one.
 pub(super) fn tell(lease: &Lease, learned: &Learned) {
     if lease.price_per_node_hour.is_some() {
         return;

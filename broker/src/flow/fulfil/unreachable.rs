@@ -9,7 +9,7 @@ use super::FulfilError;
 use super::learned::Learned;
 use crate::platform::app::Broker;
 
-/// What follows from a lease's silence; `None` when it answers, or its silence is only told.
+/// The consequence of a lease's silence; `None` when it answers, or its silence is only reported.
 pub(super) async fn given_up(
     broker: &Broker,
     reservation: &Reservation,

@@ -22,15 +22,15 @@ use crate::platform::provider_set::ProviderLink;
 const LOOK_AT_CHANGE: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine that the provider does not show, and at a provider in trouble.
 pub(super) const LOOK_AT_MISSING: TimeDelta = TimeDelta::seconds(30);
-/// For how long at most a machine that is coming up is waited for because it is missing: longer than any
-/// proof by lists takes. Lists of another account never come to one.
+/// How long at most the broker waits for a booting machine that is missing: longer than any proof by lists
+/// takes. Lists of another account never prove anything.
 const MOST_UNDECIDED: TimeDelta = TimeDelta::minutes(20);
 /// When to look again at nodes that are proving themselves; each finished report nudges as well.
 const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine in use: how much use goes uncharged when it is lost.
 const LOOK_AT_USE: TimeDelta = TimeDelta::minutes(5);
 
-/// What the provider shows of a lease it accepted: `Err` is what was learnt instead.
+/// The provider's view of a lease that it accepted; `Err` holds the findings when there is none.
 async fn read(
     broker: &Broker,
     link: &ProviderLink,
@@ -39,7 +39,7 @@ async fn read(
 ) -> Result<ProviderLease, Learned> {
     let seen = match link.adapter.read_lease(&link.http, id).await {
         Ok(Some(seen)) => seen,
-        // What cannot be read proves nothing either, and what its list says counts all the same.
+        // An unreadable answer proves nothing either, and the provider's list still counts.
         Ok(None) | Err(AdapterError::Unreadable { .. }) => miss(broker, link, lease).await?,
         Err(error) => {
             return Err(Learned {
@@ -61,8 +61,8 @@ async fn read(
     }
 }
 
-/// A lease that the provider did not show by its id: what its list shows, or what was learnt instead. Its
-/// use is proved by its nodes alone meanwhile.
+/// A lease that the provider did not show by its id: the list's entry, or the findings when there is none.
+/// Its use is proved by its nodes alone meanwhile.
 async fn miss(
     broker: &Broker,
     link: &ProviderLink,
@@ -109,7 +109,7 @@ pub(super) async fn booting(
     );
     let seen = match read(broker, link, lease, id).await {
         Ok(seen) => seen,
-        // Whether it is gone is decided by the lists: by itself that says nothing of how it boots.
+        // The lists decide whether it is gone; that by itself does not show how it boots.
         Err(learned) if is_undecided(broker, &learned) => return learned,
         // A provider that cannot be read does not hold a reservation up for ever.
         Err(learned) if learned.event.is_none() && overdue => {
@@ -124,15 +124,16 @@ pub(super) async fn booting(
     .shown_by(link)
 }
 
-/// Whether a machine is missing, and it may still come out whether it is gone.
+/// Whether a machine is missing, and it is still undecided whether it is gone.
 fn is_undecided(broker: &Broker, learned: &Learned) -> bool {
     let lasts = |missing: Missing| broker.now() - missing.since < MOST_UNDECIDED;
     learned.event.is_none() && learned.missing.is_some_and(lasts)
 }
 
-/// What follows from how a machine that is coming up was seen.
+/// The consequence of the state in which a booting machine was seen.
 fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
-    // The answer to an order may say little; what the provider lists must still be what was ordered.
+    // The answer to an order may be short; the machines that the provider lists must still agree with the
+    // order.
     if let Some(words) = mismatch(&as_ordered(lease), &seen) {
         return Learned::because(LeaseEvent::BootFailed, words);
     }
@@ -205,7 +206,7 @@ pub(super) async fn is_out_of_time(
     Ok(until.is_some_and(|until| broker.now() >= until))
 }
 
-/// What is known of the proof could not be read: it is looked at again.
+/// The state of the proof could not be read: look at it again.
 pub(super) fn unread(error: &dyn std::error::Error) -> Learned {
     Learned {
         note: Some(error.to_string()),
@@ -213,8 +214,8 @@ pub(super) fn unread(error: &dyn std::error::Error) -> Learned {
     }
 }
 
-/// Nodes that did not prove themselves in time. Where they were being measured together, whoever kept the
-/// others waiting is late, and the next look finds it. One that failed what it answered before it fell
+/// Handles nodes that did not prove themselves in time. If they were being measured together, the node that
+/// kept the others waiting is late, and the next look finds it. A node that failed a step before it fell
 /// silent has failed, and was not only late.
 pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) -> Learned {
     match verify::give_up(broker, lease).await {
@@ -222,10 +223,11 @@ pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) ->
         Ok(false) => {}
         Err(StepRefusal::Store(error)) => return unread(&error),
         Err(error) => {
-            // What cannot be read now will not be later; the machines are not paid for meanwhile.
+            // An unreadable row will not be readable later; meanwhile the tenant does not pay for the
+            // machines.
             warn!(
                 lease.id = %lease.id, error = %crate::chain(&error),
-                "What the nodes of lease {} measured together cannot be read", lease.id
+                "The joint measurements of the nodes of lease {} cannot be read", lease.id
             );
         }
     }
@@ -238,10 +240,10 @@ pub(super) async fn out_of_time(broker: &Broker, lease: &Lease, note: String) ->
         }
         Ok(None) => Learned::because(LeaseEvent::TimedOut, note),
         Err(error) => {
-            // The lease is over all the same; nobody waits for a document.
+            // The lease is over in any case, and no step waits for the document.
             warn!(
                 lease.id = %lease.id, error = %crate::chain(&error),
-                "The nodes of lease {} that fell silent could not be judged", lease.id
+                "The nodes of lease {} that stopped responding could not be judged", lease.id
             );
             Learned::because(LeaseEvent::TimedOut, note)
         }
@@ -268,8 +270,8 @@ pub(super) async fn standing(
     }
 }
 
-/// A machine that is being ended: told to, again if need be, and watched until it is proved that it is no
-/// more.
+/// Follows a machine that is being ended: sends the release, repeats it if needed, and watches until its
+/// absence is proved.
 pub(super) async fn releasing(
     broker: &Broker,
     link: &ProviderLink,
@@ -328,7 +330,7 @@ pub(super) async fn releasing(
     match seen.state {
         ProviderLeaseState::Gone => learned.event = Some(LeaseEvent::ProviderSaysGone),
         ProviderLeaseState::Ending => {}
-        // The provider accepted the end and runs the machine all the same: ask again.
+        // The provider accepted the end, and the machine still runs: ask again.
         _ if was_accepted => {
             if let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
                 learned.note = Some(error.to_string());
@@ -339,8 +341,8 @@ pub(super) async fn releasing(
     learned.shown_by(link)
 }
 
-/// Tells the log of a machine that is taken for gone though its provider never accepted that it ends: where it
-/// runs all the same, it is billed, and nobody has told it to end.
+/// Logs a machine that counts as gone though its provider never accepted its end: if it still runs, the
+/// provider bills it, and nothing has ended it.
 fn tell_of_no_end(lease: &Lease, words: &str) {
     let (id, provider) = (lease.id, &lease.offer.provider);
     error!(
@@ -349,7 +351,7 @@ fn tell_of_no_end(lease: &Lease, words: &str) {
     );
 }
 
-/// Tells the provider to end a machine; it bills no further from when it accepts that.
+/// Asks the provider to end a machine; it bills no further from when it accepts that.
 async fn tell_to_end(
     broker: &Broker,
     link: &ProviderLink,

@@ -1,5 +1,4 @@
-//! The worker of a replica: claims what is due and runs the rounds side by side, until it is told to
-//! stop.
+//! The worker of a replica: claims due work and runs the rounds in parallel, until stopped.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,11 +20,11 @@ const AT_ONCE: usize = 64;
 const TICK: Duration = Duration::from_secs(1);
 /// A worker that has not looked for so long has stopped working.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long work waits at the start for a reading of every provider.
+/// How long work waits at startup for a reading of every provider.
 const SUPPLY_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Reads every provider that no other replica reads, then works until it is told to stop: what was
-/// known before a pause is stale, and nothing is decided on it.
+/// Reads every provider that no other replica reads, then works until stopped. Data from before a pause is
+/// stale, so the worker decides nothing on it.
 pub async fn work_on_fresh_supply(broker: Broker, stop: Stop) {
     let reading = timeout(SUPPLY_PATIENCE, ingest::read_own(&broker));
     match stop.run_until_cancelled(reading).await {
@@ -41,10 +40,10 @@ pub async fn work_on_fresh_supply(broker: Broker, stop: Stop) {
     keep_working(broker, stop).await;
 }
 
-/// Works until it is told to stop: on a nudge, on a timer, and whenever a round ends.
+/// Works until stopped: on a nudge, on a timer, and whenever a round ends.
 ///
-/// Told to stop, it claims nothing more and lets the rounds under way end for the configured drain
-/// time; what others can go on with is given back then.
+/// Once stopped, it claims nothing more and gives the rounds under way the configured drain time to end.
+/// After that it gives back the work that others can continue.
 pub async fn keep_working(broker: Broker, stop: Stop) {
     let mut rounds = Rounds::default();
     while !stop.is_cancelled() {
@@ -64,8 +63,8 @@ pub async fn keep_working(broker: Broker, stop: Stop) {
     rounds.drain(&broker, broker.config().server.drain()).await;
 }
 
-/// The rounds under way, each a task of its own: one that waits, be it for a provider or for its
-/// turn at the database, must never keep the claiming from going on.
+/// The rounds under way, each in its own task: a round that waits, for a provider or for the database, must
+/// never hold up claiming.
 #[derive(Default)]
 struct Rounds {
     tasks: JoinSet<()>,
@@ -91,7 +90,7 @@ impl Rounds {
         }
     }
 
-    /// Forgets a round that ended; what one that panicked had is given back.
+    /// Forgets a round that ended; the claim of one that panicked is given back.
     async fn settle(&mut self, broker: &Broker, ended: Result<(Id, ()), JoinError>) {
         match ended {
             Ok((task, ())) => {
@@ -106,7 +105,7 @@ impl Rounds {
         }
     }
 
-    /// Lets the rounds end for so long, then drops the others and gives back what they had.
+    /// Gives the rounds so long to end, then drops the others and gives back their claims.
     async fn drain(mut self, broker: &Broker, within: Duration) {
         let deadline = Instant::now() + within;
         while let Ok(ended) = timeout_at(deadline, self.tasks.join_next_with_id()).await {
@@ -115,11 +114,11 @@ impl Rounds {
                 None => return,
             }
         }
-        // Awaited: nobody works any more on what is given back.
+        // Awaited: nobody works any more on claims that are given back.
         self.tasks.shutdown().await;
         warn!(
             reservations = self.claims.len(),
-            "Stopped before {} rounds ended; what they worked on is given back",
+            "Stopped before {} rounds ended; their work is given back",
             self.claims.len()
         );
         for claim in self.claims.values() {

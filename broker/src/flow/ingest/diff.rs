@@ -1,4 +1,4 @@
-//! How a reading differs from what was known.
+//! The differences between a reading and the known offers.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,9 @@ use market::offer::Offer;
 
 /// Compares a reading with the offers known before it, whose last reading was made at `known_at`.
 ///
-/// Being seen again is no change, nor is it for an offer to be missing that may be among what could not
-/// be read. But such an offer is dated by itself from then on, until it is seen again: either is a change.
+/// Being seen again is no change. Neither is the absence of an offer that may be among the unreadable
+/// records. But such an offer has a date of its own from then on, until it is seen again: both the start and
+/// the end of that are changes.
 #[must_use]
 pub fn diff(
     known: &[Offer],

@@ -1,13 +1,13 @@
-//! Readings that are not believed at once: what they would withdraw must be missing twice.
+//! Readings that are not trusted at once: offers that they would withdraw must be missing twice.
 //!
-//! Kept in this process only; after a restart a doubted reading is doubted anew.
+//! Kept in this process only; after a restart a doubted reading is doubted again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use market::ids::{OfferId, ProviderId};
 
-/// What the last doubted reading of each provider would have withdrawn.
+/// The offers that the last doubted reading of each provider would have withdrawn.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts(Mutex<HashMap<ProviderId, BTreeSet<OfferId>>>);
 

@@ -1,8 +1,8 @@
-//! The second gate: what a reading claims as a whole and cannot mean becomes no offer.
+//! The second gate: an implausible claim of a reading as a whole becomes no offer.
 //!
-//! The first one, record by record, is the adapters'; this one compares the records of a reading
-//! with each other and stands between every reading and the ledger. What it takes out is counted
-//! with a reason, never dropped unnamed.
+//! The first gate, record by record, is in the adapters. This gate compares the records of a reading with
+//! each other and stands between every reading and the ledger. A record that it takes out is counted with a
+//! reason, never dropped unnamed.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Reads a provider over and over, with jitter, and sooner after a lease there is gone: what it gave
-//! back is free again. One replica does it for all: the one that has the lease of it.
+//! Reads a provider over and over, with jitter, and sooner after a lease there is gone, because its capacity
+//! is free again. One replica does it for all: the one that has the leader lease for it.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ pub(crate) const POLL: &str = "poll:";
 /// How soon a provider is read that is entered or enabled while we run.
 const UNTIL_ENTERED: Duration = Duration::from_secs(1);
 
-/// A reading comes after this part of the interval at the soonest, whatever happens meanwhile.
+/// A reading never comes sooner than this part of the interval.
 const SOONEST_PART: u32 = 6;
-/// How long wake-ups are gathered before the database is asked what they are about.
+/// How long wake-ups are gathered before the database is asked for their causes.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Reads one provider until it is told to stop, while no other replica does and while the provider
-/// is connected and enabled; a reading under way is dropped on stop.
+/// Reads one provider until stopped, while no other replica does and while the provider is connected and
+/// enabled; a reading under way is dropped on stop.
 pub async fn keep_polling(broker: Broker, provider: ProviderId, stop: Stop) {
     let turn = || async {
         match broker.provider(&provider) {
@@ -45,8 +45,8 @@ pub async fn keep_polling(broker: Broker, provider: ProviderId, stop: Stop) {
     keep_turns(&broker, &lease_of(&provider), &stop, turn).await;
 }
 
-/// Rests for the interval, or for a part of it where a lease of the provider is gone since its reading
-/// began: what that one had is free, and no reading says so yet.
+/// Pauses for the interval, or for a part of it if a lease of the provider has ended since its reading began:
+/// that lease's capacity is free, and no reading shows it yet.
 async fn rest(
     broker: &Broker,
     provider: &ProviderId,
@@ -62,9 +62,9 @@ async fn rest(
             match leases.any_gone_since(provider, began).await {
                 Ok(true) => return,
                 Ok(false) => {}
-                // The interval ends the rest all the same.
+                // The interval ends the pause in any case.
                 Err(error) => {
-                    warn!(error = %crate::chain(&error), "What was given back could not be read");
+                    warn!(error = %crate::chain(&error), "The returned capacity could not be read");
                 }
             }
             returns.hear().await;
@@ -80,8 +80,7 @@ pub(crate) fn lease_of(provider: &ProviderId) -> String {
     format!("{POLL}{provider}")
 }
 
-/// Reads once every provider that no other replica reads, and takes what others read from the
-/// database.
+/// Reads once every provider that no other replica reads, and takes the readings of others from the database.
 ///
 /// The result names each that failed.
 pub async fn read_own(broker: &Broker) -> Vec<IngestError> {

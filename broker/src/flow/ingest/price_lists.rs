@@ -1,8 +1,8 @@
 //! Price lists come in: each provider in them as one whole reading.
 //!
-//! A file is whole by itself, so nothing in it is doubted; what no list names any more, and what is none
-//! of what could not be read, is withdrawn. A list that cannot be kept holds up no other. Its offers are as old as the file: one
-//! that was written anew says its prices anew, also those that are the same.
+//! A file is complete by itself, so nothing in it is doubted. An offer is withdrawn when no list names it any
+//! more, unless it may be in a part that could not be read. A list that cannot be kept holds up no other. Its
+//! offers are as old as the file: a rewritten file states all its prices again, also unchanged ones.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,8 +17,8 @@ use crate::platform::app::Broker;
 
 /// Applies all price lists that are configured, at once.
 ///
-/// A provider that is connected speaks for itself: what a list says of it is left out. Offers of
-/// providers that are neither connected nor in any list are withdrawn.
+/// A connected provider's own readings count, and lists' rows about it are left out. Offers of providers that
+/// are neither connected nor in any list are withdrawn.
 /// Errors: the database's, of the last that failed.
 pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(), IngestError> {
     let mut by_provider: BTreeMap<ProviderId, Vec<Offer>> = BTreeMap::new();
@@ -40,7 +40,7 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
     for (provider, offers) in left_out {
         info!(
             provider.id = %provider, offers,
-            "Left out what price lists say of {provider}: it is connected and read live"
+            "Left out the price lists' rows about {provider}: it is connected and read live"
         );
     }
     let mut outcome = Ok(());
@@ -67,8 +67,8 @@ pub async fn read_price_lists(broker: &Broker, sheets: &PriceSheets) -> Result<(
     outcome
 }
 
-/// What could not be read, of whichever seller it is: rows by their SKU, and a file that cannot be read at
-/// all may hold any offer. A row without a SKU is taken for none: many a list ends in a sum.
+/// Entries that could not be read, of any seller: rows by their SKU. A file that cannot be read at all may
+/// hold any offer. A row without a SKU counts as no offer: many lists end in a sum.
 fn unread(sheets: &PriceSheets) -> Unread {
     let mut unread = Unread::Nothing;
     for skipped in &sheets.skipped {
@@ -92,7 +92,7 @@ async fn apply(
         .ensure(&provider, broker.now())
         .await?;
     let known = broker.store().catalog().known_offers(&provider).await?;
-    // What was read of a provider that is no longer connected stands in no list.
+    // Offers read from a provider that is no longer connected are in no list.
     let is_listed = !known.offers.iter().any(|offer| offer.orderable);
     let reading = gate::admit(CatalogReading {
         provider,

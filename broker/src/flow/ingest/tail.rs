@@ -1,5 +1,4 @@
-//! The snapshot follows the database, whichever replica applied the reading, and so does what is known
-//! of the tenants' holds.
+//! The snapshot follows the database, on every replica, and so do the known holds of tenants.
 
 use std::time::Duration;
 
@@ -13,13 +12,13 @@ use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 use crate::platform::stop::Stop;
 
-/// How often the database is looked at when nobody wakes us.
+/// How often the database is checked without a wake-up.
 const TICK: Duration = Duration::from_secs(1);
 /// A look that takes longer has failed.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Keeps the snapshot up to the database until it is told to stop: each second, and whenever a
-/// replica says that the supply moved.
+/// Keeps the snapshot up to date with the database until stopped: each second, and whenever a replica reports
+/// that the supply moved.
 pub async fn keep_tailing(broker: Broker, stop: Stop) {
     let mut moved = broker.hot().subscribe(Topic::Supply);
     let follow = async {
@@ -28,7 +27,7 @@ pub async fn keep_tailing(broker: Broker, stop: Stop) {
             broker.pulses().beat("tail", SILENCE);
             match catch_up(&broker).await {
                 Ok(_) => told = false,
-                // Once, and again after a success: a database that is away is said by many.
+                // Logged once, and again after a success: many tasks report a database that is away.
                 Err(failure) if !told => {
                     told = true;
                     warn!(error = %crate::chain(&failure), "The supply could not be followed");
@@ -42,8 +41,7 @@ pub async fn keep_tailing(broker: Broker, stop: Stop) {
     stop.run_until_cancelled(follow).await;
 }
 
-/// Loads the snapshot anew if the database holds something else than it was built from; says
-/// whether it did.
+/// Reloads the snapshot if the database has changed since it was built; returns whether it did.
 ///
 /// Errors: the database's.
 pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {
@@ -62,7 +60,7 @@ pub async fn catch_up(broker: &Broker) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// How often tenants changed what they have of their own.
+/// How often tenants changed their own capacity.
 pub(super) async fn own_changes(broker: &Broker) -> Result<u64, StoreError> {
     let store = broker.store();
     let commitments = store.commitments().across_tenants().changes().await?;

@@ -1,8 +1,8 @@
 //! The plans that were made lately, and when one still answers: the one place that decides it.
 //!
-//! A plan is remembered under the demand that it answers and, with the answer as it was sent, under the
-//! bytes that the demand was written in, so that a demand that was answered before is not even read. Other
-//! replicas learn its id through hot state and read it from the database.
+//! A plan is remembered under the demand that it answers. With the answer as it was sent, it is also
+//! remembered under the raw bytes of the demand, so a demand answered before is not even parsed. Other
+//! replicas learn its id through the coordination state and read it from the database.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +21,10 @@ use crate::platform::app::{Broker, SupplyMark};
 pub(super) const LIFE: Duration = Duration::from_secs(60);
 /// How much is kept. Units: bytes of answers, and of plans by [`weight`].
 const KEPT_BYTES: u64 = 96 * 1024 * 1024;
-/// What a candidate takes with its lines and reasons, about: three times its text on the wire.
+/// The size of a candidate with its lines and reasons, about: three times its text on the wire.
 const CANDIDATE_BYTES: usize = 3 * 1024;
 
-/// What a plan answers: a demand, for whom, in which supply, and after which of the tenant's own holds.
+/// The question that a plan answers: a demand, the tenant, the supply, and the tenant's last hold before it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
     whose: Reach,
@@ -44,7 +44,7 @@ impl PlanKey {
         }
     }
 
-    /// Under what name other replicas find the plan; `None` where this one met capacity that was gone,
+    /// The name under which other replicas find the plan; `None` where this one met capacity that was gone,
     /// of which they do not know.
     fn shared(&self) -> Option<String> {
         let Self { whose, supply, .. } = self;
@@ -54,12 +54,12 @@ impl PlanKey {
     }
 }
 
-/// By what a tenant's plans of now are told from those before it held or gave back something.
+/// Distinguishes a tenant's current plans from those before it last reserved or released something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct HoldsMark {
-    /// The number of its last event that is known here: whatever it does is an event.
+    /// The number of its last event known here: every action of a tenant is an event.
     events: u64,
-    /// How often it met capacity here since then that was gone, of which no event tells.
+    /// How often since then it met capacity here that was gone, which no event reports.
     met_gone: u64,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct MadePlan {
     answer: Option<Bytes>,
 }
 
-/// The plans made lately, by what they answer.
+/// The plans made recently, by the question that they answer.
 pub(crate) struct PlanMemory {
     made: Cache<PlanKey, MadePlan>,
     holds: Mutex<HashMap<TenantId, HoldsMark>>,
@@ -96,7 +96,7 @@ impl PlanMemory {
         still_answers(broker, &known.record).then_some(known)
     }
 
-    /// The plan that another replica made for this; where it cannot be had, a new one does as well.
+    /// The plan that another replica made for this; where it is missing, a new one serves as well.
     pub(super) async fn made_elsewhere(
         &self,
         broker: &Broker,
@@ -126,7 +126,7 @@ impl PlanMemory {
         self.made.insert(key, MadePlan { record, answer });
     }
 
-    /// As of what change of its holds a tenant's plans are made now; `None` for one that has neither
+    /// The change of holds that a tenant's current plans reflect; `None` for a tenant that has neither
     /// planned nor held anything here.
     fn holds_of(&self, tenant: TenantId) -> Option<HoldsMark> {
         self.marks().get(&tenant).copied()
@@ -137,8 +137,7 @@ impl PlanMemory {
         self.marks().keys().copied().collect()
     }
 
-    /// Has the demands of those tenants searched for anew to which more has happened than was known, by
-    /// the numbers of their last events.
+    /// Invalidates the plans of tenants that did more than was known, by the numbers of their last events.
     pub(crate) fn follow(&self, happened: &[(TenantId, u64)]) {
         let mut marks = self.marks();
         for (tenant, events) in happened {
@@ -152,7 +151,7 @@ impl PlanMemory {
         }
     }
 
-    /// Has the tenant's demands searched for anew: what is free is not what it was.
+    /// Invalidates the tenant's plans: the free capacity has changed.
     pub(crate) fn met_gone(&self, tenant: TenantId) {
         self.marks().entry(tenant).or_default().met_gone += 1;
     }
@@ -162,7 +161,7 @@ impl PlanMemory {
     }
 }
 
-/// What a plan for a demand that is written like this would answer now.
+/// The current answer to a demand written like this.
 ///
 /// Errors: the database's.
 pub(crate) async fn key_of(
@@ -186,7 +185,7 @@ pub(crate) fn keep_answer(broker: &Broker, key: PlanKey, record: &Arc<PlanRecord
     memory.keep(key, record, Some(answer));
 }
 
-/// As of what change of its holds a tenant's plans are made now.
+/// The change of holds that a tenant's current plans reflect.
 ///
 /// Errors: the database's, which is asked where nothing is known yet.
 pub(super) async fn holds_of(broker: &Broker, tenant: TenantId) -> Result<HoldsMark, StoreError> {
@@ -199,7 +198,7 @@ pub(super) async fn holds_of(broker: &Broker, tenant: TenantId) -> Result<HoldsM
     Ok(memory.holds_of(tenant).unwrap_or_default())
 }
 
-/// Has a tenant's demands searched for anew once it holds or gives back something.
+/// Invalidates a tenant's plans once it reserves or releases something.
 pub(crate) async fn holds_changed(broker: &Broker, tenant: TenantId) {
     let memory = broker.memory::<PlanMemory>();
     match broker.store().events().of(tenant).last_sequence().await {
@@ -209,8 +208,8 @@ pub(crate) async fn holds_changed(broker: &Broker, tenant: TenantId) {
     }
 }
 
-/// Whether a plan still answers its demand, as long as the supply is what it was searched in: it answers
-/// for that only as long as its youngest offers are fresh.
+/// Whether a plan still answers its demand, as long as its supply has not changed: it does so only as long as
+/// its youngest offers are fresh.
 fn still_answers(broker: &Broker, known: &PlanRecord) -> bool {
     let now = broker.now();
     let age = (now - known.created_at).to_std();
@@ -219,7 +218,7 @@ fn still_answers(broker: &Broker, known: &PlanRecord) -> bool {
     is_young && known.demand.check(now).is_ok()
 }
 
-/// What a plan takes in memory, about. Units: bytes.
+/// The size of a plan in memory, about. Units: bytes.
 fn weight(made: &MadePlan) -> u32 {
     let candidates = made.record.plan.candidates.len() + 1;
     let answer = made.answer.as_ref().map_or(0, Bytes::len);

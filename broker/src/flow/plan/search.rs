@@ -5,14 +5,14 @@ use market::demand::Demand;
 use matcher::fleet::Budget;
 use matcher::{Candidate, Held, HybridSearch, MatchError, Plan, SearchOptions, Snapshot};
 
-/// What a search takes in.
+/// The inputs of a search.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// What was asked for.
+    /// The demand.
     pub demand: &'a Demand,
     /// The market, at the tenant's own prices.
     pub snapshot: &'a Snapshot,
-    /// What of it is held or leased.
+    /// The nodes of it that are held or leased.
     pub held: &'a Held,
     /// When.
     pub now: DateTime<Utc>,
@@ -26,7 +26,7 @@ pub struct Question<'a> {
 impl Question<'_> {
     /// Searches.
     ///
-    /// Errors: [`MatchError`], for a demand that cannot be matched whatever is on sale.
+    /// Errors: [`MatchError`], for a demand that no supply can match.
     pub fn answer(&self) -> Result<Plan, MatchError> {
         let budget = Budget::default();
         match self.demand {

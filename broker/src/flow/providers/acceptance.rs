@@ -1,4 +1,4 @@
-//! What orders at each provider came to of late.
+//! The outcomes of recent orders at each provider.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,20 +10,19 @@ use store::{Store, StoreError};
 
 use crate::platform::app::Broker;
 
-/// How far back orders count: long enough to see many, short enough that a provider that got better
-/// is seen to be.
+/// How far back orders count: long enough to see many, short enough that a provider's improvement shows.
 const ACCEPTANCE_WINDOW: TimeDelta = TimeDelta::days(30);
-/// For how long what was counted is good: it is a sum over all orders of a month.
+/// How long the counts are good: each is a sum over all orders of a month.
 const COUNTED_FOR: TimeDelta = TimeDelta::minutes(5);
 
 type Records = BTreeMap<ProviderId, AcceptanceRecord>;
 
-/// What was counted last, and when.
+/// The last counts, and when they were made.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptanceMemory(Mutex<Option<(DateTime<Utc>, Arc<Records>)>>);
 
-/// How the orders of the last 30 days ended, by provider; one where nothing was ordered has none. Those of machines
-/// of other people are none of their marketplace's: any of these people could spoil it.
+/// How the orders of the last 30 days ended, by provider; a provider without orders has no entry. Orders of
+/// other people's machines do not count for the marketplace: any of these people could spoil its record.
 ///
 /// Errors: the database's.
 pub async fn acceptance_of_all(store: &Store, now: DateTime<Utc>) -> Result<Records, StoreError> {

@@ -1,5 +1,5 @@
-//! Whether a provider answers: what our account has there and the catalogue are read once, and nothing
-//! is kept of them.
+//! Checks whether a provider answers: our machines there and the catalogue are read once, and nothing of them
+//! is kept.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use serde::Serialize;
 use crate::flow::ingest::gate;
 use crate::platform::provider_set::ProviderLink;
 
-/// How long both may take. A key of idempotency is taken over after a minute: what waits for
-/// this must be done well before.
+/// How long both may take together. An idempotency key can be taken over after a minute, so a caller that
+/// waits for this must be done well before.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// What is wrong with a provider, in a word.
+/// The kind of a provider's trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckTrouble {
@@ -25,11 +25,11 @@ pub enum CheckTrouble {
     CredentialRefused,
     /// It refused for another reason.
     Refused,
-    /// It takes no more calls just now.
+    /// It accepts no more calls at present.
     RateLimited,
     /// It did not answer, or not in time.
     Unreachable,
-    /// It answered what its interface does not promise.
+    /// Its answer does not follow its interface.
     Unreadable,
     /// Some of its catalogue could not be read.
     Incomplete,
@@ -37,26 +37,26 @@ pub enum CheckTrouble {
     Empty,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct CheckedProvider {
     /// The provider.
     pub id: ProviderId,
-    /// Whether its catalogue would be taken as it was read.
+    /// Whether the broker would accept its catalogue as it was read.
     pub ok: bool,
-    /// What is wrong; `null` where nothing is.
+    /// The trouble; `null` where there is none.
     pub trouble: Option<CheckTrouble>,
-    /// What is wrong, in words; `null` where nothing is.
+    /// The trouble in words; `null` where there is none.
     pub detail: Option<String>,
-    /// What our account has there, others' machines included; `null` where that could not be read.
-    /// Catalogues of some providers are open to everybody: it is by this that a credential is seen
-    /// to be good.
+    /// The number of machines of our account there, others' machines included; `null` where it could not be
+    /// read. Catalogues of some providers are open to everybody, so this reading is the proof of the
+    /// credential.
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub machines: Option<usize>,
     /// Offers in the catalogue.
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub offers: usize,
-    /// Those of them that can be had right now.
+    /// The number of them that are available now.
     #[schema(minimum = 0, maximum = 4_294_967_295_u64)]
     pub in_stock: usize,
     /// Records of the catalogue that are no offer, by reason.
@@ -67,8 +67,8 @@ pub struct CheckedProvider {
     pub elapsed_ms: u64,
 }
 
-/// Reads once what our account has at a provider and what it sells, as the service would, and keeps
-/// nothing of it.
+/// Reads once our account's machines at a provider and its catalogue, as the service would, and keeps nothing
+/// of it.
 pub async fn check(link: &ProviderLink, now: DateTime<Utc>) -> CheckedProvider {
     let began = Instant::now();
     let mut machines = None;
@@ -100,8 +100,7 @@ pub async fn check(link: &ProviderLink, now: DateTime<Utc>) -> CheckedProvider {
 }
 
 impl CheckedProvider {
-    /// The words of a provider that does not take the credential; `None` where it takes it, and
-    /// where that cannot be told because it does not answer.
+    /// The provider's message when it rejects the credential; `None` when it accepts it, or does not answer.
     #[must_use]
     pub fn refused_credential(&self) -> Option<&str> {
         let refused = self.trouble == Some(CheckTrouble::CredentialRefused);

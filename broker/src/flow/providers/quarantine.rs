@@ -1,17 +1,17 @@
-//! What a quarantine must be like.
+//! Validates a provider's suspension (its [`Quarantine`]).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use store::providers::{Provider, Quarantine};
 
 /// The longest reason. Units: characters.
 const REASON_CHARS: usize = 200;
-/// The longest quarantine.
+/// The longest suspension.
 const LONGEST: TimeDelta = TimeDelta::days(365);
 
-/// Why a provider was not put into quarantine.
+/// Why a provider was not suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuarantineRefused {
-    /// The reason says nothing, or too much.
+    /// The reason is empty, or too long.
     #[error("`reason` must be 1 to {REASON_CHARS} printable characters")]
     Reason,
     /// The end is over, or too far away.
@@ -21,7 +21,7 @@ pub enum QuarantineRefused {
     Until,
 }
 
-/// The quarantine that a provider gets now; one that holds already keeps its beginning.
+/// The provider's new suspension; an existing one keeps its start.
 ///
 /// Errors: [`QuarantineRefused`].
 pub fn quarantine(

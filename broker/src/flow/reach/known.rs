@@ -1,5 +1,5 @@
-//! What is known of the nodes of a lease: from their verification, and from the first contact, which
-//! is that of the agent's delivery where it comes over SSH.
+//! The known facts about the nodes of a lease: from their verification, and from the first contact, which is
+//! that of the agent's delivery where it is installed over SSH.
 
 use std::collections::HashMap;
 
@@ -14,25 +14,25 @@ use store::reach::NodeReach;
 
 use crate::platform::app::Broker;
 
-/// What is known of a node.
+/// The known facts about a node.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNode {
     /// Its host keys.
     pub(crate) keys: Vec<PublicKey>,
-    /// How they came to us.
+    /// Where they came from.
     pub(crate) source: Option<HostKeySource>,
     /// The ids of its GPUs in the driver's order.
     pub(crate) gpu_order: Vec<String>,
     /// Its network adapters in the system's order.
     pub(crate) nic_order: Vec<String>,
-    /// What the prober found.
+    /// The prober's findings.
     pub(crate) reach: Option<NodeReach>,
 }
 
-/// What is known of each node of a lease, in order.
+/// The known facts about each node of a lease, in order.
 ///
-/// Keys that a node said in its verification stand above one that it showed at first contact, and
-/// texts that are no keys count as unsaid.
+/// Keys that a node reported in its verification take precedence over one that it showed at first contact.
+/// Texts that are not keys are ignored. Errors: the database's.
 /// Errors: the database's.
 pub(crate) async fn known_nodes(
     broker: &Broker,
@@ -86,7 +86,7 @@ fn parse(line: &str) -> Option<PublicKey> {
     PublicKey::from_openssh(line).ok()
 }
 
-/// What a document of ours says. Its signature was made when it was kept.
+/// The statements of a document of ours. Its signature was made when it was kept.
 fn payload(jws: &str) -> Option<Attestation> {
     let payload = URL_SAFE_NO_PAD.decode(jws.split('.').nth(1)?).ok()?;
     serde_json::from_slice(&payload).ok()

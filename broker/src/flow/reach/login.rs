@@ -13,25 +13,25 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::probe::{Cut, Shown, connect, look_up};
 
-/// How much of a command's output is looked at. Units: bytes.
+/// How much of a command's output is read. Units: bytes.
 const MOST_OUTPUT: usize = 4096;
 
-/// Why a node did not do what it was told. The words begin with a code.
+/// Why a node did not carry out a command. The message begins with a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LoginFailure {
     /// Nobody answers, not in time, or not as an SSH server does.
     #[error("no_answer: nobody answers at its SSH port")]
     NoAnswer,
-    /// Who answers has another host key than the node had at first contact.
+    /// The server has another host key than the node had at first contact.
     #[error("other_key: it shows another host key than at first contact")]
     OtherKey,
     /// Its address is not public, so that it is not called at all.
     #[error("not_public: its address is not public")]
     NotPublic,
-    /// It does not let in the key that went with its order.
-    #[error("key_refused: it does not let in the key that went with its order")]
+    /// It rejects the key that was sent with its order.
+    #[error("key_refused: it rejects the key that was sent with its order")]
     KeyRefused,
-    /// The command did not come to its word.
+    /// The command did not print its word.
     #[error("not_done: it does not carry out the command")]
     NotDone,
 }
@@ -89,11 +89,11 @@ impl Session {
         &self.host_key
     }
 
-    /// Logs in, runs a command with this input, part after part, and waits for its first line to be `word`.
-    /// The command may run on when this returns.
+    /// Logs in, runs a command with this input, sent in parts, and waits for its first line to be `word`. The
+    /// command may keep running after this returns.
     ///
-    /// Errors: [`LoginFailure`]; when `patience` ends, [`LoginFailure::NoAnswer`] as long as nobody was let
-    /// in, and [`LoginFailure::NotDone`] from then on.
+    /// Errors: [`LoginFailure`]; when `patience` ends, [`LoginFailure::NoAnswer`] before the login succeeded,
+    /// and [`LoginFailure::NotDone`] after.
     pub(crate) async fn run(
         mut self,
         user: &str,
@@ -136,7 +136,7 @@ impl Session {
             if let ChannelMsg::Data { data } = message {
                 said.extend_from_slice(&data);
             }
-            // What the machine greets with may come first, in lines of its own.
+            // The machine's greeting may come first, in lines of its own.
             let ended = said.iter().rposition(|byte| *byte == b'\n');
             let mut lines = said[..ended.unwrap_or(0)].split(|byte| *byte == b'\n');
             if lines.any(|line| line == word.as_bytes()) {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::line_of;
 use crate::platform::address_guard::check_address;
 
-/// What a key that a node showed means, given those that are known of it.
+/// The result of a probe: the key that a node showed, compared with its known keys.
 pub(super) fn compare(known: &[PublicKey], shown: &PublicKey) -> Probe {
     if known.is_empty() {
         Probe::Reached {
@@ -30,10 +30,10 @@ pub(super) fn compare(known: &[PublicKey], shown: &PublicKey) -> Probe {
     }
 }
 
-/// The host key that whoever answers at this address has proved to hold, within `patience`.
+/// The host key that the server at this address has proved to hold, within `patience`.
 ///
-/// A provider says where its nodes are, and could send us into a network that trusts us: nothing
-/// but public addresses is called, and in simulation this machine.
+/// A provider states its nodes' addresses, and could send us into a network that trusts us: we call nothing
+/// but public addresses, and in simulation this machine.
 pub(super) async fn host_key(
     host: &str,
     port: u16,
@@ -59,7 +59,7 @@ pub(super) async fn look_up(
 ) -> Result<Vec<SocketAddr>, ProbeFailure> {
     let found = lookup_host((host, port)).await;
     let found: Vec<_> = found.map_err(|_| ProbeFailure::NoAnswer)?.collect();
-    // One that is not public speaks against all: the name is not what it seems.
+    // One address that is not public counts against all: the name is suspect.
     let public = |address: &SocketAddr| check_address(address.ip(), simulation).is_ok();
     if found.iter().all(public) {
         Ok(found)
@@ -76,8 +76,8 @@ async fn exchange_keys(addresses: &[SocketAddr], known: &[PublicKey]) -> Option<
     shown.take()
 }
 
-/// A connection over which the other side has proved to hold a key that is kept in `shown`, and what
-/// cuts it.
+/// A connection over which the other side has proved to hold a key, which is kept in `shown`; and the handle
+/// that cuts it.
 pub(super) async fn connect(
     addresses: &[SocketAddr],
     known: &[PublicKey],
@@ -91,9 +91,9 @@ pub(super) async fn connect(
 
 /// Cuts a connection when it is dropped.
 ///
-/// The library goes on with a session by itself, and hears neither that its handle is gone nor that it
-/// is to leave as long as the other side keeps it at the exchange of keys or at full buffers: every look at
-/// such a node would leave a connection behind for good.
+/// The library continues a session by itself. It notices neither that its handle is gone nor that it should
+/// end, as long as the other side keeps it at the key exchange or at full buffers. Every probe of such a node
+/// would leave a connection behind for good.
 pub(super) struct Cut(std::net::TcpStream);
 
 impl Drop for Cut {
@@ -109,8 +109,8 @@ fn cut_on_drop(stream: TcpStream) -> io::Result<(TcpStream, Cut)> {
     Ok((TcpStream::from_std(stream)?, cut))
 }
 
-/// A node has keys of several kinds and shows one of the kind that is asked for first: one that is
-/// known, so that a key of another kind is not taken for a changed one.
+/// A node has keys of several kinds and shows one of the kind that is asked for first. We ask for a known one
+/// first, so that a key of another kind does not count as a changed key.
 fn asking_for(known: &[PublicKey]) -> Config {
     let usual = Preferred::default();
     let known_kinds: Vec<_> = known.iter().map(PublicKey::algorithm).collect();
@@ -138,7 +138,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Goes on with these keys alone; with none of them, with every key.
+    /// Continues with these keys alone; with none of them, with every key.
     pub(super) fn only(keys: &[PublicKey]) -> Self {
         Self {
             only: keys.to_vec(),
@@ -199,7 +199,7 @@ mod tests {
         );
     }
 
-    /// Who comes to a server of this machine that does as told.
+    /// The peer of a well-behaved server on this machine.
     async fn looked_at(serve: impl AsyncFn(&mut TcpStream)) -> Result<PublicKey, ProbeFailure> {
         let server = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let port = server.local_addr().expect("an address").port();
@@ -210,7 +210,7 @@ mod tests {
             serve(&mut stream).await;
             // It is hung up on, though it never ends anything itself.
             let mut heard = Vec::new();
-            // One that is cut in the middle of what we say reads as an error.
+            // A connection that is cut in the middle of our message reads as an error.
             let _ = stream.read_to_end(&mut heard).await;
         };
         let serving = timeout(Duration::from_secs(60), serving);
@@ -225,7 +225,7 @@ mod tests {
         let named_alone = looked_at(async |stream| {
             let _ = stream.write_all(b"SSH-2.0-slow\r\n").await;
         });
-        // Words that mean nothing are no reason to go on.
+        // Words that mean nothing are no reason to continue.
         let talkative = looked_at(async |stream| {
             let ignored = [0, 0, 0, 12, 6, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             let _ = stream.write_all(b"SSH-2.0-slow\r\n").await;

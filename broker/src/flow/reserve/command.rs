@@ -1,6 +1,6 @@
-//! What a tenant does to a reservation: confirm, cancel, release, extend.
+//! The actions of a tenant on a reservation: confirm, cancel, release, extend.
 //!
-//! A command that meets a worker's change is decided anew on what the worker wrote.
+//! A command that meets a worker's change is decided again on what the worker wrote.
 
 use chrono::{DateTime, Utc};
 use market::identity::Reach;
@@ -15,7 +15,7 @@ use super::{ReserveError, find, is_early, on_record};
 use crate::flow::plan;
 use crate::platform::app::Broker;
 
-/// How often a command is decided anew before it is given up.
+/// How often a command is decided again before the broker gives up.
 const TRIES: usize = 5;
 
 /// Confirms a hold: from here on it costs money once it is handed off.
@@ -41,7 +41,7 @@ pub async fn confirm(
     .await
 }
 
-/// Cancels before the hand-off; what was set aside or made is ended at the broker's cost.
+/// Cancels before the hand-off; holds and machines are ended at the broker's cost.
 ///
 /// Errors: [`ReserveError::Illegal`] once it is active: then it is released.
 pub async fn cancel(
@@ -61,7 +61,7 @@ pub async fn cancel(
     .await
 }
 
-/// Ends what the tenant has. Use is charged up to this moment and no further.
+/// Ends the tenant's use. Use is charged up to this moment and no further.
 ///
 /// Errors: [`ReserveError::Illegal`] before the hand-off: then it is cancelled.
 pub async fn release(
@@ -77,8 +77,8 @@ pub async fn release(
     .await
 }
 
-/// Ends a reservation because a budget is spent, the way its tenant would: what is not handed off
-/// is cancelled, the rest released.
+/// Ends a reservation because a budget is spent, the way its tenant would: leases not handed off are
+/// cancelled, the rest released.
 ///
 /// Errors: [`ReserveError::Illegal`] when it is ending already.
 pub async fn stop(
@@ -103,7 +103,7 @@ pub async fn stop(
     decide_for(broker, tenant, id, Asker::Budget(budget), choose).await
 }
 
-/// Moves the end of the window out, as far as the policy of the demand lets what runs there run.
+/// Moves the end of the window out, as far as the policy of the demand allows for the running machines.
 ///
 /// Errors: [`ReserveError::OpenEnd`], [`ReserveError::EndTooEarly`], [`ReserveError::Illegal`],
 /// [`ReserveError::OutsidePolicy`].
@@ -188,7 +188,7 @@ async fn decide_for(
     }
 }
 
-/// Makes sure that those who sell what the reservation has are what its policy asks for until `end`.
+/// Makes sure that the sellers of the reservation's machines meet its policy until `end`.
 ///
 /// Errors: [`ReserveError::OutsidePolicy`].
 async fn check_sellers(
@@ -204,10 +204,10 @@ async fn check_sellers(
     on_record::check(broker, &reservation.demand, sellers, end)
 }
 
-/// What a wish means in the state that a worker finds.
+/// The meaning of a requested action in the state that a worker finds.
 ///
-/// The state may have moved since the wish was written: a cancel that comes after the hand-off
-/// ends what the tenant has, and so does a release that a fall came before.
+/// The state may have changed since the request was written: a cancel after the hand-off ends the tenant's
+/// use, and so does a release after a failure.
 #[must_use]
 pub fn event_of_wish(state: ReservationState, wish: Wish) -> Option<ReservationEvent> {
     use ReservationState as S;

@@ -1,5 +1,5 @@
-//! What is on record of providers, held against a demand's policy where capacity is set aside and
-//! where it is kept for longer: a certificate may have ended since the plan was made.
+//! Compares the records of providers with a demand's policy, where capacity is reserved and where a
+//! reservation is extended: a certificate may have ended since the plan was made.
 
 use chrono::{DateTime, Utc};
 use market::demand::Demand;
@@ -8,7 +8,7 @@ use market::ids::ProviderId;
 use super::ReserveError;
 use crate::platform::app::Broker;
 
-/// Makes sure that each provider is what the policy asks for until a time.
+/// Makes sure that each provider meets the policy until a time.
 ///
 /// Errors: [`ReserveError::OutsidePolicy`], of the first that is not.
 pub(super) fn check<'a>(

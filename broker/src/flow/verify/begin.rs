@@ -1,9 +1,8 @@
-//! The nodes of one lease begin at one time: each enrols, and none hears what it is asked to do before
-//! all have.
+//! The nodes of one lease begin at one time: each enrols, and none gets its order before all have.
 //!
-//! From then on step 2 is timed for every one of them, whenever it fetches its answer. A machine that
-//! speaks for several must so do the work of all in the time of one. What keeps the last two from waiting
-//! for each other is the store's: whoever enrols last lets all begin.
+//! From then on step 2 is timed for each of them, even before it fetches its answer. A machine that poses as
+//! several nodes must therefore do the work of all in the time of one. The store keeps the last two from
+//! waiting for each other: the last one to enrol starts them all.
 
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use super::StepRefusal;
 use super::clock::StepClock;
 use crate::platform::app::Broker;
 
-/// How long a node that has waited for the others may take to hear that all are there: twice what it pauses
-/// at most before it asks again. It is given to each of them, for nobody knows when one could have asked.
+/// How long a node that has waited for the others may take to hear that all are there: twice its longest
+/// pause before it asks again. Every node gets this time, because nobody knows when it could have asked.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Notes that all nodes begin by this enrolment, where they do: the one that enrolled is answered at once, and
@@ -24,7 +23,7 @@ const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 pub(super) fn note(broker: &Broker, enrolled: &Enrolment) {
     let (clock, id) = (broker.memory::<StepClock>(), enrolled.node.verification_id);
     for begun in &enrolled.begun {
-        // What was kept as a key is one.
+        // A key that was kept is valid.
         let Ok(key) = begun.parse() else { continue };
         match *begun == enrolled.node.agent_key {
             true => clock.answered(id, &key, Step::Commit.number()),
@@ -33,8 +32,8 @@ pub(super) fn note(broker: &Broker, enrolled: &Enrolment) {
     }
 }
 
-/// How much counts of the time since a node was answered by the clock of the database. It does not tell who
-/// enrolled last, so that what waiting may cost is given to each.
+/// How much of the time since a node was answered counts, by the database's clock. It does not record who
+/// enrolled last, so every node gets the time that waiting may cost.
 pub(super) fn counted(verification: &Verification, step: u8, elapsed: Duration) -> Duration {
     let has_waited = verification.begins_together() && step == Step::Commit.number();
     match has_waited {

@@ -14,7 +14,7 @@ use market::verification::{AgentKey, Digest, Step};
 /// Conversations that are timed at once at most; the oldest give way.
 const MOST: usize = 100_000;
 
-/// A node that was refused comes again within this: one that does not had more to do than to wait.
+/// A node that was refused must retry within this time: one that does not had other work to do.
 pub(super) const AGAIN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which step of each conversation this process answered last, and since when the next one is timed.
@@ -31,7 +31,7 @@ struct Answer {
 /// When the message after an answer came first and last, and was not taken because many came at once.
 #[derive(Debug, Clone, Copy)]
 struct Refused {
-    /// What it comes to. Another one later is not what its node had by then.
+    /// The digest of the message. A later message with another digest is not the one the node had by then.
     digest: Digest,
     first: Instant,
     last: Instant,
@@ -44,7 +44,7 @@ impl Answer {
         refused.map_or(now, |refused| refused.first)
     }
 
-    /// What was refused, of a node that keeps on.
+    /// The refused message of a node that keeps trying.
     fn still_tried(&self, now: Instant) -> Option<Refused> {
         let waits = |refused: &Refused| now.duration_since(refused.last) <= AGAIN_WITHIN;
         self.refused.filter(waits)
@@ -77,8 +77,8 @@ impl StepClock {
         answers.insert((id, key.clone()), Answer { step, at, refused });
     }
 
-    /// Notes that a message of this step, which comes to this, came just then and was not taken because
-    /// many came at once.
+    /// Notes that a message of this step, with this digest, came just now and was not taken because too many
+    /// came at once.
     pub(super) fn refused(
         &self,
         (id, key): (VerificationId, &AgentKey),
@@ -110,8 +110,8 @@ impl StepClock {
         answer.map_or(now, |answer| answer.first_tried(digest, now))
     }
 
-    /// For how long a node has said nothing after the answer to a step; `None` when this process did not
-    /// give it. One that tries and is refused does so until it tried first: here, or elsewhere `until` then.
+    /// How long a node has been silent after the answer to a step; `None` when this process did not give it.
+    /// For a node that tries and is refused, the time ends at its first try: here, or elsewhere at `until`.
     pub(super) fn silent_since_answer(
         &self,
         (id, key): (VerificationId, &AgentKey),
@@ -220,7 +220,7 @@ mod tests {
             "it had another one by then"
         );
         clock.refused((id, &own), (5, message), at(30));
-        assert_eq!(came(&own, 5, at(31)), at(30), "it began anew");
+        assert_eq!(came(&own, 5, at(31)), at(30), "it began again");
         clock.answered(id, &own, 5);
         assert_eq!(came(&own, 6, at(31)), at(31));
     }

@@ -1,5 +1,4 @@
-//! The begin of a conversation: the agent's key is bound to a node of the lease, and the node is told
-//! what it is asked to do.
+//! The begin of a conversation: binds the agent's key to a node of the lease, and sends the node its order.
 
 use market::ids::VerificationId;
 use market::lease::LeaseState;
@@ -15,8 +14,8 @@ use verifier::order::{Mode, expected_node, order_for, undrivable};
 use super::{StepRefusal, begin, json, recheck};
 use crate::platform::app::Broker;
 
-/// Step 1: binds the agent's key to a node of the lease; of several, to that at the address that it
-/// claims, which then waits for the others.
+/// Step 1: binds the agent's key to a node of the lease. If there are several, it is the node at the address
+/// that the agent claims, which then waits for the others.
 pub(super) async fn commit(
     broker: &Broker,
     verification: &Verification,
@@ -68,7 +67,7 @@ pub(super) async fn commit(
     answer_to(&enrolled.node, &commit)
 }
 
-/// What the node at this address is asked to do.
+/// The order for the node at this address.
 async fn asked_at(
     broker: &Broker,
     verification: &Verification,
@@ -76,7 +75,7 @@ async fn asked_at(
     host: &str,
 ) -> Result<Opening, StepRefusal> {
     if let Some(node) = verification.recheck_node {
-        // Its script says by which address we know the node, so that another one is told from it.
+        // The node's script states the address by which we know the node, and so identifies it.
         let said = node_at(lease, host);
         return recheck::opening(broker, verification, lease, (node, said));
     }
@@ -90,7 +89,7 @@ async fn asked_at(
     }
 }
 
-/// What a node that has enrolled hears.
+/// The answer to a node that has enrolled.
 fn answer_to(row: &NodeSession, commit: &Commit) -> Result<Value, StepRefusal> {
     let session: Session =
         serde_json::from_value(row.session.clone()).map_err(StepError::Stored)?;
@@ -108,7 +107,7 @@ pub(super) async fn level_at(broker: &Broker, lease: &Lease) -> Result<Level, St
     Ok(reservation.ok_or(StepRefusal::Token)?.verification)
 }
 
-/// What a node of the lease is asked to do.
+/// The order for a node of the lease.
 fn opening_of(
     broker: &Broker,
     verification_id: VerificationId,
@@ -152,7 +151,7 @@ pub(super) fn mode_of(broker: &Broker) -> Mode {
     }
 }
 
-/// What a node of the lease should be.
+/// The expected properties of a node of the lease.
 pub(super) fn expected(broker: &Broker, lease: &Lease) -> Result<ExpectedNode, StepRefusal> {
     let offer = &lease.offer;
     let on_record = broker.config().facts_of(&offer.provider);

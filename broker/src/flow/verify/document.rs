@@ -1,13 +1,13 @@
-//! What a countersigned document of ours says.
+//! The statements of a countersigned document of ours.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use market::attestation::Attestation;
 use store::StoreError;
 
-/// What a document says. Its signature was made when it was kept, and is its reader's to check.
+/// The statements of a document. Its signature was made when it was kept; its reader checks it.
 ///
-/// Errors: [`StoreError::Corrupt`], where it is none of ours.
+/// Errors: [`StoreError::Corrupt`], where it is not one of ours.
 pub(crate) fn read_document(jws: &str) -> Result<Attestation, StoreError> {
     let read = || {
         let payload = URL_SAFE_NO_PAD.decode(jws.split('.').nth(1)?).ok()?;

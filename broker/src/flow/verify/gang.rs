@@ -1,8 +1,8 @@
-//! The nodes of a lease, or of all leases of a gang, together: each that passed alone calls, on whichever
+//! The nodes of a lease, or of all leases of a gang, together: each node that passed alone calls, on any
 //! replica, until all of them have been measured and judged.
 //!
-//! What is measured and how it is judged is `verifier::gang`'s. Here live the row that all replicas
-//! share, the real clock of each stage, and the signed results at the end.
+//! `verifier::gang` defines the measurements and their judgement. Here live the row that all replicas share,
+//! the real clock of each stage, and the signed results at the end.
 
 mod members;
 mod orders;
@@ -31,20 +31,20 @@ use crate::platform::app::Broker;
 
 /// How often a call is taken up again when other nodes were faster.
 const TRIES: usize = 32;
-/// How long a node that waits for others to come does so before it calls again.
+/// How long a node that waits for others to arrive does so before it calls again.
 const PAUSE: Duration = Duration::from_millis(250);
 /// As [`PAUSE`], for nodes of other orders, which may have to be made first.
 const PAUSE_FOR_ORDERS: Duration = Duration::from_secs(5);
-/// What a lease gets to be verified for each node that its nodes meet. Units: seconds.
+/// The time that a lease gets for verification, for each node that its nodes meet. Units: seconds.
 const SECONDS_A_ROUND: u32 = 15;
-/// What it gets beyond that: as long as the rounds of NCCL may hang, which decides nothing. After the first
-/// that did, pairs are not asked again. Units: seconds.
+/// The further time: as long as the rounds of NCCL may hang, which decides nothing. After the first hang,
+/// pairs are not asked again. Units: seconds.
 const SECONDS_OF_NCCL: u32 = 240;
-/// What it gets for each round in which pairs sum by NCCL: to open all GPUs and to join takes most of it.
+/// The time for each round in which pairs sum by NCCL: opening all GPUs and joining take most of it.
 /// Units: seconds.
 const SECONDS_OF_NCCL_PAIRS: u32 = 20;
 
-/// What is kept between two calls.
+/// The state kept between two calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Together {
@@ -77,7 +77,7 @@ pub(crate) fn gang_seconds(orders: &Orders) -> u32 {
         .saturating_add(of_nccl)
 }
 
-/// Takes the call of a node that passed alone, and says what it does next.
+/// Takes the call of a node that passed alone, and returns its next action.
 ///
 /// Errors: [`StepRefusal`]; nothing is written then.
 pub async fn measure_together(
@@ -118,7 +118,7 @@ async fn take(
     call: &GangCall,
 ) -> Result<GangAnswer, StepRefusal> {
     let verification = of_token(broker, id, token).await?;
-    // A node in use is looked at by itself.
+    // A node in use is checked alone.
     if verification.recheck_node.is_some() {
         return Err(StepRefusal::NoGang);
     }
@@ -187,8 +187,8 @@ async fn take(
     Ok(wait())
 }
 
-/// Ends the measuring of a lease's nodes with others, whose time is over, and says whether it was under way:
-/// then there is a result by now, in which whoever kept the others waiting is late.
+/// Ends the joint measurement of a lease's nodes whose time is over, and returns whether it was under way. If
+/// so, there is a result by now, in which the node that kept the others waiting is late.
 ///
 /// Errors: [`StepRefusal`].
 pub(crate) async fn give_up(broker: &Broker, lease: &Lease) -> Result<bool, StepRefusal> {
@@ -214,7 +214,7 @@ pub(crate) async fn give_up(broker: &Broker, lease: &Lease) -> Result<bool, Step
     let results = scene.results(&gang).await?;
     let now = Together::Measuring(gang);
     match scene.keep(&check, &now, Some(verdict), results).await {
-        // A node called meanwhile, and its measuring goes on or has ended.
+        // A node called meanwhile, and its measurement continues or has ended.
         Ok(()) | Err(StepRefusal::Raced) => Ok(true),
         Err(refusal) => Err(refusal),
     }
@@ -233,7 +233,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Goes on while nodes are measured, each of which is known by its key.
+    /// Continues while nodes are measured, each of which is known by its key.
     async fn go_on(
         &self,
         check: &GangCheck,
@@ -255,7 +255,7 @@ impl Scene<'_> {
         Ok(answer)
     }
 
-    /// Waits until all nodes have passed alone, and begins then.
+    /// Waits until all nodes have passed alone, then begins.
     async fn gather(
         &self,
         check: &GangCheck,
@@ -265,7 +265,7 @@ impl Scene<'_> {
         let (broker, orders) = (self.broker, self.orders);
         let all = broker.store().verifications().across_tenants();
         let alone = all.alone(&orders.ids()).await?;
-        // One that fell alone takes the whole gang with it.
+        // A node that failed alone fails the whole gang.
         if let Some(verdict) = alone.fell {
             return Ok(GangAnswer::Over { verdict });
         }
@@ -365,7 +365,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The signed results of all nodes, each with what was found about the gang.
+    /// The signed results of all nodes, each with the findings about the gang.
     async fn results(&self, gang: &Gang) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
         let sessions = sessions(self.broker, self.orders).await?;
@@ -383,9 +383,8 @@ impl Scene<'_> {
         Ok(results)
     }
 
-    /// The signed results of the nodes of an only order that never came so far as to be measured with the
-    /// others. All have enrolled, for none begins before. Where there are several orders, each of them waits
-    /// for its own.
+    /// The signed results of the nodes of a single order that was never measured together. All nodes have
+    /// enrolled, because none begins before. Where there are several orders, each waits for its own nodes.
     async fn without_the_absent(&self) -> Result<Vec<GangResult>, StepRefusal> {
         let mut results = Vec::new();
         let sessions = sessions(self.broker, self.orders).await?;

@@ -1,7 +1,7 @@
-//! What was seen of a node's GPUs in other leases, whosever they are.
+//! Earlier sightings of a node's GPUs in other leases, of any tenant.
 //!
-//! A tenant reads in its node's document as what a GPU was bought before, and nothing of who had it;
-//! which leases they were is for whoever runs the service, in the log.
+//! A tenant reads in its node's document under which name a GPU was bought before, and nothing of its earlier
+//! tenant. The log names the earlier leases, for the operator of the service.
 
 use chrono::TimeDelta;
 use market::attestation::{Attestation, FindingCode, Outcome};
@@ -17,20 +17,20 @@ use verifier::plain::shortened;
 use crate::platform::app::Broker;
 use crate::platform::metrics;
 
-/// For how long a node that failed fails again wherever its provider offers it: long enough that it is
-/// not sold on to the next tenant as it is, short enough that what was repaired comes back.
+/// For how long a node that failed fails again wherever its provider offers it: long enough that it is not
+/// sold on to the next tenant unrepaired, short enough that a repaired one comes back.
 const QUARANTINE: TimeDelta = TimeDelta::days(30);
 /// The longest text by which a GPU is known. Units: characters.
 const LONGEST: usize = 128;
 
-/// What is known of the GPUs of a node.
+/// The known facts about the GPUs of a node.
 pub(super) struct Known {
     lease: LeaseId,
     listing: Listing,
     seen: Vec<(LeaseId, evidence::Sighting)>,
 }
 
-/// What is known of the GPUs that a node shows.
+/// The known facts about the GPUs that a node shows.
 ///
 /// Errors: the database's.
 pub(super) async fn of(
@@ -81,7 +81,7 @@ pub(super) async fn of(
     })
 }
 
-/// As what a node is sold whose offer is in this region.
+/// The listing of an offer in this region.
 fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing {
     Listing {
         of_peers: adapters::registry::is_of_peers(&provider, region),
@@ -99,7 +99,7 @@ impl Known {
         }
     }
 
-    /// Tells whoever runs the service what the rule made of it, with the leases that it is about.
+    /// Logs the rule's outcome, with the leases concerned, for the operator of the service.
     pub(super) fn tell(&self, result: Option<&Attestation>) {
         let code = FindingCode::InventoryHistory;
         let found = result.and_then(|it| it.findings.iter().find(|found| found.code == code));
@@ -118,14 +118,14 @@ impl Known {
     }
 }
 
-/// A claimed text as it is kept. The conversation takes only names, and drops serial numbers that are none; what
-/// was said before it did so may hold anything, and PostgreSQL takes no NUL in a text.
+/// A claimed text in the form that is kept. The conversation takes only names, and drops invalid serial
+/// numbers. Texts from before it did so may hold anything, and PostgreSQL takes no NUL in a text.
 fn short(text: &str) -> String {
     shortened(text, LONGEST)
 }
 
-/// What a node shows, as it is kept: of no more GPUs than were leased, or a node could speak of any
-/// number of others.
+/// The sightings of a node, as kept: of no more GPUs than were leased, or a node could pose as any number of
+/// others.
 pub(super) fn shown_by(session: &Session) -> Vec<NewSighting> {
     let failed = session.condemned();
     let shown = session.shown_gpus().into_iter();

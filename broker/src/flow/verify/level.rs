@@ -25,7 +25,7 @@ pub struct TooDeep {
     most: Level,
 }
 
-/// How deeply the nodes of a demand prove themselves: as it says, and never less than is demanded of all.
+/// The verification level of a demand's nodes: the one that it names, and never less than the least for all.
 ///
 /// Errors: [`TooDeep`].
 pub(crate) fn level_of(broker: &Broker, demand: &Demand) -> Result<Level, TooDeep> {
@@ -57,8 +57,8 @@ pub(crate) async fn level_at(
     })
 }
 
-/// Whether all who sell these machines, of a provider in a region each, have a good record. That of a marketplace
-/// is none of the people's whose machines it sells.
+/// Whether every seller of these machines, each a provider in a region, has a good record. A marketplace's
+/// record does not count for the people whose machines it sells.
 fn all_are_good<'a>(
     records: &BTreeMap<ProviderId, AcceptanceRecord>,
     mut sold: impl Iterator<Item = (&'a ProviderId, Option<&'a str>)>,

@@ -1,9 +1,9 @@
 //! The agent pushed over SSH onto nodes that run no start-up script, and everything of ours taken
 //! off them again before the tenant gets them.
 //!
-//! Each order carries the public half of a key that was made for it. The private half and the token
-//! lie sealed beside the verification until it is over; then both are gone. A node is pushed to again
-//! until it has enrolled: what it runs already it keeps.
+//! Each order carries the public half of a key that was made for it. The private half and the token are kept
+//! sealed beside the verification until it is over; then both are gone. A node is pushed to again until it
+//! has enrolled; an agent that already runs there stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,15 +28,15 @@ use crate::flow::reach::{LoginFailure, Session, line_of};
 use crate::platform::app::{AgentDelivery, Broker};
 use crate::platform::secrets::CannotOpen;
 
-/// Nodes of one lease that are seen to at once.
+/// Nodes of one lease that are handled in parallel.
 const AT_ONCE: usize = 32;
 /// How long a node may take to take the agent's file, or a command, in real time.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Why a lease's nodes were not all seen to.
+/// Why a lease's nodes were not all handled.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
-    /// A node cannot be logged in to or does not do what it is told.
+    /// A node cannot be logged in to or does not carry out its command.
     #[error("node {node} of lease {lease}: {failure}")]
     Node {
         /// Its number within the lease.
@@ -52,7 +52,7 @@ pub(crate) enum PushError {
     /// The agent's file cannot be read.
     #[error("the agent's file cannot be read")]
     File(#[source] std::io::Error),
-    /// What opens the nodes cannot be opened itself.
+    /// The secrets for the nodes cannot be unsealed.
     #[error(transparent)]
     Sealed(#[from] CannotOpen),
     /// The database did not answer.
@@ -78,7 +78,7 @@ pub(crate) fn is_pushed(profile: &Profile) -> bool {
     profile.delivery == adapters::Delivery::SshPush
 }
 
-/// What opens the nodes of one order: the token, and a key for SSH.
+/// The secrets for the nodes of one order: the token, and a key for SSH.
 pub(super) struct PushSecret {
     token: Token,
     seed: [u8; 32],
@@ -116,7 +116,7 @@ impl PushSecret {
     }
 }
 
-/// The nodes of a lease, and what opens them.
+/// The nodes of a lease, and the secrets for them.
 pub(crate) struct Push<'a> {
     broker: &'a Broker,
     lease: &'a Lease,
@@ -128,7 +128,7 @@ pub(crate) struct Push<'a> {
 }
 
 impl<'a> Push<'a> {
-    /// What opens the nodes of a lease that proves itself; `None` when nothing does any more.
+    /// The secrets for the nodes of a lease that proves itself; `None` when they are no longer valid.
     ///
     /// Errors: [`PushError`].
     pub(crate) async fn of(
@@ -160,7 +160,7 @@ impl<'a> Push<'a> {
 
     /// Starts the agent on every node that has not enrolled yet.
     ///
-    /// Errors: [`PushError`], of the first node that failed; the others were seen to all the same.
+    /// Errors: [`PushError`], of the first node that failed; the others were handled as well.
     pub(crate) async fn start(&self) -> Result<(), PushError> {
         let verifications = self.broker.store().verifications().across_tenants();
         let enrolled = verifications.nodes(self.id).await?;
@@ -206,8 +206,8 @@ impl<'a> Push<'a> {
         first_failure(starts.collect()).await
     }
 
-    /// Until the lease must have proved itself, and a second at least. Where it then waits for other orders
-    /// of its gang, their machines may take as long as any to come up.
+    /// The time until the lease must have proved itself, at least a second. If it then waits for other orders
+    /// of its gang, their machines may take as long as any to boot.
     async fn seconds_left(&self) -> Result<u32, StoreError> {
         let deadline = self.lease.verify_deadline.unwrap_or(self.broker.now());
         let left = (deadline - self.broker.now()).num_seconds().max(1);
@@ -228,7 +228,7 @@ impl<'a> Push<'a> {
 
     /// Takes everything of ours off every node. One that lets our key in no more is done already.
     ///
-    /// Errors: [`PushError`], of the first node that failed; the others were seen to all the same.
+    /// Errors: [`PushError`], of the first node that failed; the others were handled as well.
     pub(crate) async fn clear(&self) -> Result<(), PushError> {
         let input = clear_input(self.id, self.lease.client_token.as_str());
         let input = &input;
@@ -284,13 +284,13 @@ impl<'a> Push<'a> {
     }
 }
 
-/// Sees to all nodes and gives what went wrong first, or worst.
+/// Handles all nodes and returns the first failure, or the worst.
 async fn first_failure(
     all: Vec<impl Future<Output = Result<(), PushError>>>,
 ) -> Result<(), PushError> {
     let done: Vec<_> = stream::iter(all).buffered(AT_ONCE).collect().await;
     let failures = done.into_iter().filter_map(Result::err);
-    // Somebody in a node's place says more than a node that is silent.
+    // An impostor in a node's place is more informative than a silent node.
     let worst = failures.min_by_key(|failure| !failure.is_other_key());
     worst.map_or(Ok(()), Err)
 }

@@ -1,8 +1,8 @@
-//! Nodes in use that are looked at again: who may have it done, what is asked of them, and what it shows.
+//! Re-checks of nodes in use: the permit, the order for the node, and the result.
 //!
-//! One token speaks for one node until its lease is over, however often. Nobody but the tenant is on such
-//! a node: what it proves by passing is proved, what it fails may be the tenant's own doing. So nothing
-//! is concluded from it about GPUs elsewhere (`super::history`).
+//! One token speaks for one node until its lease is over, however often. Only the tenant uses such a node: a
+//! passed check is proof, but a failed one may be the tenant's own doing. So nothing is concluded from it
+//! about GPUs elsewhere (`super::history`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -29,7 +29,7 @@ use crate::platform::app::Broker;
 /// How long a token is good at most.
 const GOOD_FOR: TimeDelta = TimeDelta::days(365);
 
-/// Why a node cannot be looked at again.
+/// Why a node cannot be re-checked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PermitError {
     /// No agent can be brought onto it.
@@ -43,7 +43,7 @@ pub(crate) enum PermitError {
     NoAddress,
 }
 
-/// A token by which a node may be looked at again, and the script that carries it.
+/// A token that permits a re-check of a node, and the script that carries it.
 pub(crate) struct Permit {
     /// The verification that it speaks for.
     pub(crate) id: VerificationId,
@@ -53,7 +53,7 @@ pub(crate) struct Permit {
     pub(crate) token_hash: String,
     /// Until when it is good, should the lease last so long.
     pub(crate) until: DateTime<Utc>,
-    /// What to run on the node.
+    /// The command for the node.
     pub(crate) script: String,
 }
 
@@ -95,8 +95,8 @@ pub(crate) fn permit(
     })
 }
 
-/// What the node of a token is asked to do, where it is that node that speaks; `said` is the node by the
-/// address that it claims.
+/// The order for the node of a token, if that node is the caller; `said` is the node at the address that the
+/// caller claims.
 pub(super) fn opening(
     broker: &Broker,
     verification: &Verification,
@@ -130,7 +130,7 @@ pub(super) async fn pinned(
     Ok(session.pinned_to(known.map(|known| known.gpu_order).unwrap_or_default()))
 }
 
-/// What is kept of a result, beside the document.
+/// The parts of a result that are kept, beside the document.
 pub(super) fn outcome(result: &Attestation, node_base: u32) -> NewRecheck {
     let failed: Vec<FindingCode> = (result.findings.iter())
         .filter(|found| found.counts_against())
@@ -143,12 +143,12 @@ pub(super) fn outcome(result: &Attestation, node_base: u32) -> NewRecheck {
     }
 }
 
-/// Tells whoever runs the service, and whoever follows events.
+/// Reports to the operator of the service, and to the readers of events.
 pub(super) fn tell(broker: &Broker, lease: &Lease, result: &Attestation) {
     let NewRecheck { node, failed, .. } = outcome(result, lease.node_base);
     let (id, provider, verdict) = (lease.id, &lease.offer.provider, result.verdict);
     if failed.is_empty() {
-        info!(lease.id = %id, node, verdict = %verdict, "Looked again at a node in use: {verdict}");
+        info!(lease.id = %id, node, verdict = %verdict, "Re-checked a node in use: {verdict}");
     } else {
         let failed: Vec<&str> = failed.iter().map(|code| code.as_str()).collect();
         warn!(

@@ -10,13 +10,13 @@ pub enum StepRefusal {
     /// The token is not the one of this verification, or the verification is over.
     #[error("the token is not valid for this verification, or the verification is over")]
     Token,
-    /// The step's number is none.
+    /// There is no step of this number.
     #[error("there are steps 1 to 6")]
     NoSuchStep,
-    /// The provider has not yet said that the nodes of the lease run.
+    /// The provider has not yet reported that the nodes of the lease run.
     #[error("the lease is not ready to be verified; ask again in a moment")]
     NotReady,
-    /// Not all nodes of the lease have enrolled, and none is told anything before.
+    /// Not all nodes of the lease have enrolled, and none gets its order before.
     #[error(
         "the node has enrolled, and other nodes of its lease have not; all begin at once: ask again \
          in a moment"
@@ -33,30 +33,32 @@ pub enum StepRefusal {
         "the token is that of node {0} of the reservation, and another node speaks; run it there"
     )]
     OtherNode(u32),
-    /// The node in use was looked at not long ago.
-    #[error("the node was looked at not long ago; look again in {0} seconds")]
+    /// The node in use was checked recently.
+    #[error("the node was checked recently; check again in {0} seconds")]
     Lately(u64),
     /// No node of this verification has committed to this key.
     #[error("no node has committed to this key; begin with step 1")]
     UnknownAgent,
-    /// The service was away in the middle, and what the node took cannot be told from that.
-    #[error("the conversation was interrupted on our side; begin anew with step 1 and a fresh key")]
+    /// The service was interrupted in the middle, so it cannot tell how long the node took.
+    #[error(
+        "the conversation was interrupted on our side; begin again with step 1 and a fresh key"
+    )]
     Interrupted,
     /// The node was interrupted so often that it gets no other challenge.
     #[error(
-        "the conversation was interrupted too often; the node gets no other one by this token, and \
-         unless one of it stands its lease is replaced at the deadline"
+        "the conversation was interrupted too often; this token allows no other one, and \
+         unless one of the node's is still open its lease is replaced at the deadline"
     )]
     InterruptedTooOften,
     /// The lease sells hardware that cannot be verified.
     #[error("the hardware of this lease cannot be verified: {0}")]
     Unverifiable(&'static str),
-    /// The body is not what this step sends.
+    /// The body does not fit this step.
     #[error("the body is not what step {step} sends: {why}")]
     Body {
         /// The step.
         step: u8,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The step does not fit the conversation.
@@ -69,7 +71,7 @@ pub enum StepRefusal {
     #[error(transparent)]
     Gang(#[from] CallRefused),
     /// Other nodes were faster again and again.
-    #[error("too many nodes of the gang call just now; call again in a moment")]
+    #[error("too many nodes of the gang are calling; call again in a moment")]
     Crowded,
     /// Another message for the same step was faster.
     #[error("another message for this step was faster; send it again")]

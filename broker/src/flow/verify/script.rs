@@ -22,7 +22,7 @@ pub(crate) enum EnrolError {
     /// No agent is configured.
     #[error("no agent is configured (verifier.agent_path), so no node can be verified")]
     NoAgent,
-    /// Our own address cannot stand in a script.
+    /// Our own address cannot be written in a script.
     #[error("the public address `{0}` cannot be given to a node; set server.public_url")]
     PublicUrl(String),
     /// The script cannot be written.
@@ -37,7 +37,7 @@ pub(crate) struct Enrolment {
     /// The script for the order, which carries the token; empty where the nodes run none. It is
     /// stored nowhere.
     pub(crate) script: String,
-    /// The key to let in beside those of the tenant, by which the agent is pushed.
+    /// The key to authorise beside those of the tenant, by which the agent is pushed.
     pub(crate) ssh_public_key: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn delivery_of(broker: &Broker) -> Result<Delivery, EnrolError> {
     })
 }
 
-/// Our own address, as a node is told it.
+/// Our own address, as given to a node.
 ///
 /// Errors: [`EnrolError::PublicUrl`].
 pub(super) fn url_of(broker: &Broker) -> Result<BrokerUrl, EnrolError> {
@@ -82,7 +82,7 @@ pub(crate) fn enrol(
     let secret = format!("vt_{}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()));
     let token: Token = secret.parse().map_err(|_| unusable())?;
     let id = VerificationId::from_uuid(broker.new_uuid());
-    // Also where none is run: what cannot be delivered is not ordered.
+    // Checked even where no script is run: an order that cannot be delivered is not placed.
     let script = startup_script(&ScriptArgs {
         broker: &url,
         verification_id: id,
@@ -113,7 +113,7 @@ pub(crate) fn enrol(
 
 /// Whether a presented token is the one of this verification.
 pub(super) fn is_token_of(presented: &str, verification: &Verification) -> bool {
-    // Hashes are compared, so the time that it takes says nothing about the token.
+    // Hashes are compared, so the time taken reveals nothing about the token.
     hash(presented) == verification.enrol_hash
 }
 

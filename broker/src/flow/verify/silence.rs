@@ -1,5 +1,5 @@
-//! Nodes that began the conversation and fell silent in it: when their time is over, they are judged
-//! by the answers that they gave before.
+//! Nodes that began the conversation and fell silent in it: when their time is over, they are judged by their
+//! earlier answers.
 
 use std::time::Duration;
 
@@ -21,22 +21,21 @@ struct Silent {
     node: u32,
     step: Step,
     attestation: AttestationId,
-    /// What it failed before it fell silent.
+    /// The checks it failed before it fell silent.
     failed: Vec<FindingCode>,
 }
 
-/// What the answers of nodes that fell silent came to.
+/// The outcome of the answers of nodes that fell silent.
 pub(crate) struct Silence {
     /// Whether one of them had failed before.
     pub(crate) has_failed: bool,
-    /// Which nodes fell silent where, which never said anything, and which only waited for these, in words.
+    /// Which nodes fell silent and where, which never called, and which only waited for these, in words.
     pub(crate) words: String,
 }
 
-/// Judges the nodes of a lease that have begun to prove themselves and have not come to the end; `None`
-/// when there are none, and none that never enrolled. One that only waited for such is not judged, for
-/// nothing was asked of it. A node that answers just now goes on as if this had
-/// not been.
+/// Judges the nodes of a lease that began to prove themselves and did not finish; `None` when there are none,
+/// and none that never enrolled. A node that only waited for others is not judged, because it was asked
+/// nothing. A node that answers just now continues as if this had not happened.
 ///
 /// Errors: [`StepRefusal`].
 pub(crate) async fn judge_silent(
@@ -51,7 +50,7 @@ pub(crate) async fn judge_silent(
     let rows = all.nodes(verification.id).await?;
     let mut judged = Vec::new();
     for row in &rows {
-        // Nothing was asked of one that only waits for the others.
+        // A node that only waits for the others was asked nothing.
         if row.verdict.is_none() && row.has_begun {
             judged.extend(judge(broker, &verification, row).await?);
         }
@@ -69,7 +68,7 @@ pub(crate) async fn judge_silent(
             false => format!(", after it had failed {}", failed.join(", ")),
         };
         format!(
-            "node {node} of the lease fell silent in step {step}{before} (attestation {attestation})"
+            "node {node} of the lease stopped responding in step {step}{before} (attestation {attestation})"
         )
     };
     let mut words: Vec<String> = judged.iter().map(words).collect();
@@ -94,7 +93,7 @@ fn absent(rows: &[NodeSession], cut_off: &[CutOff], nodes: u32) -> Vec<String> {
     let waiting: Vec<u32> = waiting.map(|row| row.node_index).collect();
     let said = [
         (unheard, "never called"),
-        (lost, "did not begin anew after an interruption"),
+        (lost, "did not begin again after an interruption"),
         (waiting, "only waited for that"),
     ];
     said.into_iter()
@@ -122,8 +121,8 @@ async fn judge(
     let Some(step) = session.awaited() else {
         return Ok(None);
     };
-    // By this process's own clock alone: any other counts in for how long we were away, which is held
-    // against no node.
+    // Uses only this process's own clock: any other also counts the time we were down, which counts against
+    // no node.
     let clock = broker.memory::<StepClock>();
     let until = tried_since(broker, row.refused.as_ref()).await?;
     let whose = (row.verification_id, session.agent_key());
@@ -165,7 +164,7 @@ async fn judge(
     info!(
         verification.id = %verification.id, lease.id = %verification.lease_id,
         node = row.node_index, verdict = %result.verdict,
-        "A node fell silent in step {step}: {}", result.verdict
+        "A node stopped responding in step {step}: {}", result.verdict
     );
     let failed = result
         .findings

@@ -1,4 +1,4 @@
-//! What has come out of the verification of a lease so far.
+//! The state of a lease's verification so far.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use super::document::read_document;
 use super::gang::Orders;
 use crate::platform::app::Broker;
 
-/// What has come out of the verification of a lease so far.
+/// The state of a lease's verification so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseVerdict {
     /// Not every node has reported, or they are still measured together.
     Open {
-        /// Until when its nodes have for it; no end of its own where it waits for other orders of its gang.
+        /// The deadline for its nodes; `None` where it waits for other orders of its gang.
         until: Option<DateTime<Utc>>,
     },
     /// Every node passed.
@@ -29,15 +29,15 @@ pub enum LeaseVerdict {
     Inconclusive(String),
 }
 
-/// What has come out of the verification of a lease so far.
+/// The state of a lease's verification so far.
 ///
-/// A worker asks this of every lease of a gang in turn, so that of the other orders it reads one verdict
-/// or a few counts, and never what their nodes said.
+/// A worker asks this of every lease of a gang in turn. So it reads one verdict or a few counts of the other
+/// orders, and never the answers of their nodes. Errors: the database's.
 /// Errors: the database's.
 pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, StoreError> {
     let all = broker.store().verifications().across_tenants();
     let own = all.outcomes_of(lease.id).await?;
-    // What failed says more than what could not be told.
+    // A failed check is more informative than one that could not be decided.
     let failed = own.iter().filter(|outcome| !outcome.verdict.is_pass());
     if let Some(bad) = failed.min_by_key(|bad| bad.verdict != Verdict::Fail) {
         let why = format!("node {} of the lease: {}", bad.node_index, bad.verdict);
@@ -58,20 +58,20 @@ pub async fn verdict_of(broker: &Broker, lease: &Lease) -> Result<LeaseVerdict, 
     Ok(match all.gang_verdict(orders.first().id).await? {
         None => {
             let passed = all.alone(&orders.ids()).await?.passed;
-            // Whatever it waits for has a time of its own.
+            // The orders that it waits for have deadlines of their own.
             let is_whole = passed == u64::from(orders.nodes());
             LeaseVerdict::Open {
                 until: orders.until().filter(|_| is_whole),
             }
         }
         Some(verdict) if verdict.is_pass() => LeaseVerdict::Passed,
-        // Nodes of another order are to blame: this one falls with it, and not for anything of its own.
+        // Nodes of another order are to blame: this order fails with it, and not on its own account.
         Some(_) if all.any_failed(&orders.ids()).await? => LeaseVerdict::Open { until: None },
         Some(verdict) => unproved(verdict, format!("its nodes together: {verdict}")),
     })
 }
 
-/// The checks for which a node of a lease did not pass, as they are told after its verdict.
+/// The checks that a node of a lease did not pass, in the words that follow its verdict.
 async fn unmet(broker: &Broker, lease: &Lease, id: AttestationId) -> Result<String, StoreError> {
     let all = broker.store().verifications().across_tenants();
     let kept = all.attestations_of(lease.id).await?;
@@ -97,7 +97,7 @@ fn have_all_passed(lease: &Lease, own: &[Outcome]) -> bool {
     (0..lease.nodes).all(|node| passed.contains(&node))
 }
 
-/// What a verdict that is no pass says of the lease.
+/// The lease verdict for a verdict other than a pass.
 fn unproved(verdict: Verdict, why: String) -> LeaseVerdict {
     match verdict {
         Verdict::Fail => LeaseVerdict::Failed(why),

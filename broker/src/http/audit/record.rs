@@ -1,8 +1,8 @@
-//! What goes into the audit log of a request.
+//! The audit log's entry for a request.
 //!
-//! An effect takes its entry along in its own transaction (see [`super::super::idempotency`]).
-//! [`record_rest`] appends what had no transaction to ride in: refusals for want of a right, all
-//! that an administrator does in another tenant, and changes that write nothing.
+//! An effect writes its entry in its own transaction (see [`super::super::idempotency`]). [`record_rest`]
+//! appends the entries without such a transaction: refusals for lack of a right, all actions of an
+//! administrator in another tenant, and changes that write nothing.
 
 use std::sync::Arc;
 
@@ -30,17 +30,17 @@ struct Settled;
 #[derive(Debug, Clone, Copy)]
 struct Free;
 
-/// Says that a request changes nothing: it is recorded as one that reads.
+/// Marks a request as changing nothing: it is recorded as a read.
 pub(crate) fn free(request: &HttpRequest) {
     request.extensions_mut().insert(Free);
 }
 
-/// Says that nothing more is to be recorded of a request.
+/// Marks a request as recorded: nothing more is written for it.
 pub(crate) fn settle(request: &HttpRequest) {
     request.extensions_mut().insert(Settled);
 }
 
-/// The note of what a request is about to do; `None` where no caller is known.
+/// The note of a request's coming effect; `None` where no caller is known.
 pub(crate) fn note(broker: &Broker, request: &HttpRequest) -> Option<AuditNote> {
     let who = caller_of(request)?;
     Some(AuditNote::new(entry(broker, request, &who)))
@@ -62,13 +62,13 @@ fn entry(broker: &Broker, request: &HttpRequest, who: &Principal) -> NewAuditEnt
     }
 }
 
-/// What was named, where it can be an id: a caller who is refused may write anything there.
+/// The named target, where it can be an id: a refused caller may write anything there.
 fn plain(named: &str) -> Option<String> {
     let is_plain = named.len() <= MAX_TARGET && named.bytes().all(|byte| byte.is_ascii_graphic());
     is_plain.then(|| named.to_owned())
 }
 
-/// The id of the operation in the OpenAPI document; empty for what is not in it.
+/// The id of the operation in the OpenAPI document; empty for a route that is not in it.
 pub(super) fn operation(request: &HttpRequest) -> &str {
     let document = request.app_data::<web::Data<Document>>();
     request
@@ -78,7 +78,7 @@ pub(super) fn operation(request: &HttpRequest) -> &str {
         .unwrap_or_default()
 }
 
-/// Appends what did not ride in a transaction.
+/// Appends an entry that was not written in an effect's transaction.
 pub(super) async fn record_rest<B>(response: &ServiceResponse<B>) {
     let request = response.request();
     let broker = request.app_data::<web::Data<Broker>>();
@@ -97,14 +97,14 @@ pub(super) async fn record_rest<B>(response: &ServiceResponse<B>) {
     entry.outcome = outcome;
     entry.status = Some(response.status().as_u16());
     entry.code = code_of(response);
-    // What the answer says has happened; that it could not be noted is for a person to look at.
+    // The answer's effect has happened; a person must look at the missing entry.
     if let Err(failure) = broker.store().audit().append(entry).await {
         let causes = crate::chain(&failure);
         error!(error = %causes, "An audit entry could not be written: {causes}");
     }
 }
 
-/// What is to be recorded of an answer, and of whom; `None` for nothing.
+/// The outcome to record for an answer, and the caller; `None` for nothing.
 fn unsettled<B>(response: &ServiceResponse<B>) -> Option<(AuditOutcome, Arc<Principal>)> {
     let request = response.request();
     let who = caller_of(request)?;
@@ -123,7 +123,7 @@ fn code_of<B>(response: &ServiceResponse<B>) -> Option<String> {
     Some(said.as_error::<ApiError>()?.code().to_owned())
 }
 
-/// What is recorded of an answer; `None` for nothing.
+/// The outcome to record for an answer; `None` for nothing.
 fn outcome(status: StatusCode, changes: bool, foreign: bool) -> Option<AuditOutcome> {
     if status == StatusCode::FORBIDDEN {
         return Some(AuditOutcome::Refused);

@@ -1,11 +1,10 @@
-//! Credentials that were refused: all are counted, and the first of a caller in an hour stands in the
-//! audit log.
+//! Refused credentials: all are counted, and the first of a caller in an hour is in the audit log.
 //!
-//! Whoever tries many must not be able to fill the log, which is kept for good. A caller is an
-//! address (of IPv6 its network), with the key it showed where that is one of ours; and a replica
-//! writes at most [`MOST_AN_HOUR`] of these entries for keys of ours, and as many for all else, so
-//! that no noise of strangers hides who tries a key that was revoked. Of calls that were refused for
-//! want of a right, the first of a principal and operation in an hour is noted.
+//! A caller with many bad credentials must not be able to fill the log, which is kept for good. A caller is
+//! an address (of IPv6 its network), with the key it showed where that is one of ours. A replica writes at
+//! most [`MOST_AN_HOUR`] of these entries for keys of ours, and as many for all others, so that noise from
+//! strangers does not hide the use of a revoked key. Of calls refused for lack of a right, the first of a
+//! principal and operation in an hour is logged.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -40,7 +39,7 @@ const OF_NODES: [&str; 2] = [
     "/v1/verifications/{id}/gang",
 ];
 
-/// Whose refusals stand in the log already.
+/// The callers whose refusals are in the log already.
 #[derive(Default)]
 pub(crate) struct Refused(Mutex<Noted>);
 
@@ -56,7 +55,7 @@ struct Noted {
 type Refusee = (Option<IpAddr>, Option<ApiKeyId>);
 
 impl Refused {
-    /// Whether there is room for another entry in this hour; of what is no key of ours, or of one.
+    /// Whether there is room for another entry in this hour; for a key of ours, or for any other credential.
     fn has_room(&self, may_be_known: bool, now: DateTime<Utc>) -> bool {
         self.within(now, |noted| {
             let room = |callers: &HashSet<Refusee>| callers.len() < MOST_AN_HOUR;
@@ -104,7 +103,7 @@ impl Refused {
 
 /// Counts a refused credential and notes who showed it.
 pub(super) async fn note<B>(response: &ServiceResponse<B>) {
-    // A login that is nobody here showed a credential that is not good here.
+    // A login without membership showed a credential that is not good here.
     if matches!(
         response.status(),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
@@ -134,7 +133,7 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
     }
     let broker = request.app_data::<web::Data<Broker>>()?;
     let refused = request.app_data::<web::Data<Refused>>()?;
-    // Whose key it is takes a look into the database.
+    // Finding the owner of a key takes a look into the database.
     if !refused.has_room(is_key, broker.now()) {
         return None;
     }
@@ -184,7 +183,7 @@ async fn record<B>(response: &ServiceResponse<B>) -> Option<()> {
 /// The key that was shown, where it is one that was good once.
 async fn known(broker: &Broker, shown: &str) -> Option<ApiKey> {
     let keys = broker.store().api_keys().across_tenants();
-    // What cannot be looked up is noted as unknown.
+    // A key that cannot be looked up is recorded as unknown.
     keys.find_by_hash(&hash_api_key(shown)).await.ok().flatten()
 }
 

@@ -1,4 +1,4 @@
-//! What a handler asks of its caller, by the type of its argument: a right, and whether a key will do
+//! The demands of a handler on its caller, by the type of its argument: a right, and whether it accepts a key
 //! that works in some projects only, or is bound to one provider.
 
 use std::future::Future;
@@ -15,7 +15,7 @@ use super::{Principal, identify};
 use crate::http::access::{Right, allow};
 use crate::http::error::ApiError;
 
-/// What a handler has to do with projects and with a single provider.
+/// Whether a handler accepts keys limited to projects or to a single provider.
 pub(crate) trait Breadth: 'static {
     /// Whether a key may call that works in some projects only.
     const IN_PROJECTS: bool;
@@ -52,7 +52,7 @@ impl Breadth for OfProviders {
     const OF_PROVIDER: bool = true;
 }
 
-/// A caller who has the right `R`, to be used as broadly as `B` says.
+/// A caller who has the right `R`, to be used as broadly as `B` allows.
 #[derive(Debug)]
 pub(crate) struct May<R, B = WholeTenant> {
     principal: Arc<Principal>,

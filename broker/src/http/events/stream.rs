@@ -1,8 +1,8 @@
 //! Events as they happen: Server-Sent Events (WHATWG HTML, "Server-sent events").
 //!
-//! A stream reads the database: on a wake-up of this process, and each second for what other
-//! replicas wrote. What it sent last is the cursor; who connects again with it loses nothing and
-//! gets nothing twice.
+//! A stream reads the database: on a wake-up of this process, and each second for events that other replicas
+//! wrote. The last event sent is the cursor; a client that reconnects with it loses nothing and gets nothing
+//! twice.
 
 use std::time::Duration;
 
@@ -28,15 +28,15 @@ use crate::tenant::event_streams::{Listener, Place, STREAMS_PER_TENANT};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// How often the database is read when nobody rings.
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// How long a stream is silent before a comment says that it still stands.
+/// How long a stream is silent before it sends a comment as a sign that it is open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How often the credential is looked at again.
+/// How often the credential is checked again.
 const CHECK_EVERY: TimeDelta = TimeDelta::seconds(15);
 /// Events that are read at once.
 const BATCH: u64 = 100;
 
-/// What a stream begins with: the headers reach the client at once, and it waits two seconds before
-/// it connects again.
+/// The start of every stream: the headers reach the client at once, and it waits two seconds before it
+/// reconnects.
 const HELLO: &[u8] = b": events\nretry: 2000\n\n";
 
 /// Opens a stream.
@@ -123,7 +123,7 @@ impl Follower {
                 Ok(events) => return Some(events.iter().map(render).collect::<String>().into()),
                 // The client connects again with the last id that it saw.
                 Err(error) => {
-                    warn!(error = %crate::chain(&error), "A stream of events could not go on");
+                    warn!(error = %crate::chain(&error), "A stream of events could not continue");
                     return None;
                 }
             }
@@ -144,15 +144,15 @@ impl Follower {
             return true;
         }
         self.checked_at = now;
-        // Who called is kept with the request and would be believed for good.
+        // The caller is kept with the request and would be trusted for good.
         auth::forget_caller(&self.request);
-        // With the breadth of the handlers: a key of some projects streams what it may list.
+        // With the breadth of the handlers: a key of some projects streams the events that it may list.
         May::<ReadEvents, InProjects>::extract(&self.request)
             .await
             .is_ok()
     }
 
-    /// Reads what came since.
+    /// Reads the events since.
     async fn read(&mut self) -> Result<Vec<Event>, StoreError> {
         let events = self.broker.store().events().of(self.tenant);
         let last = events.last_sequence().await?;
@@ -163,7 +163,7 @@ impl Follower {
         let found = events.list(&self.filter, BATCH).await?;
         self.filter.after = match found.last() {
             Some(event) if found.len() as u64 == BATCH => event.sequence,
-            // What was not asked for is passed over for good.
+            // Events that the filter leaves out are skipped for good.
             _ => last,
         };
         Ok(found)

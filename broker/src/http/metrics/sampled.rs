@@ -1,4 +1,4 @@
-//! What is looked up when somebody asks: how the supply, the queues and this process stand.
+//! The metrics read on request: the state of the supply, the queues and this process.
 //!
 //! Each look has a recorder of its own, so that a provider or a task that is gone leaves no series
 //! behind, and several brokers in one process do not mix.
@@ -20,7 +20,7 @@ use crate::platform::app::Broker;
 use crate::platform::metrics::seconds;
 use crate::platform::metrics::table::{self, *};
 
-/// The gauges as Prometheus reads them. What the database does not say is left out.
+/// The gauges as Prometheus reads them. Gauges that the database gives no value for are left out.
 pub(super) async fn render(broker: &Broker) -> String {
     let stored = match Stored::read(broker).await {
         Ok(stored) => Some(stored),
@@ -42,7 +42,7 @@ pub(super) async fn render(broker: &Broker) -> String {
     recorder.handle().render()
 }
 
-/// What this process knows by itself.
+/// The state that this process knows by itself.
 fn process(broker: &Broker) {
     for (task, life) in broker.pulses().lives() {
         gauge!(TASK_ALIVE.name, "task" => task).set(flag(life.is_alive()));
@@ -62,7 +62,7 @@ fn process(broker: &Broker) {
     }
 }
 
-/// What the database says, read before anything is set: a recorder is in place for one thread only.
+/// The database's state, read before anything is set: a recorder is in place for one thread only.
 struct Stored {
     now: DateTime<Utc>,
     providers: Vec<Provider>,
@@ -121,7 +121,7 @@ impl Stored {
         gauge!(WEBHOOKS_WAITING.name).set(self.webhooks.waiting as f64);
         gauge!(WEBHOOKS_DUE.name).set(self.webhooks.due as f64);
         gauge!(WEBHOOKS_OLDEST.name).set(self.age(self.webhooks.oldest_due_at));
-        // A state that none is in is said too, so that a series falls to 0 and does not end.
+        // A state without reservations is exported too, so that its series drops to 0 and does not end.
         let open = ReservationState::all().into_iter();
         for state in open.filter(|state| !state.is_closed()) {
             let state = state.as_str();

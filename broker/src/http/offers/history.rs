@@ -17,9 +17,9 @@ use crate::platform::app::Broker;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct History {
-    /// What its provider had said by this time.
+    /// The provider's statement as of this time.
     as_of: Option<DateTime<Utc>>,
-    /// What the broker knew at this time.
+    /// The broker's knowledge at this time.
     known_at: Option<DateTime<Utc>>,
     /// The cursor of the page before.
     #[serde(skip_serializing_if = "crate::http::page::left_out")]
@@ -56,9 +56,9 @@ impl From<store::offers::OfferChange> for ChangeKind {
 /// One change of an offer.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct OfferChange {
-    /// What happened.
+    /// The event.
     change: ChangeKind,
-    /// When its provider said so.
+    /// When its provider stated it.
     observed_at: DateTime<Utc>,
     /// When the broker knew.
     known_at: DateTime<Utc>,

@@ -20,7 +20,7 @@ use crate::http::error::ApiError;
 use crate::http::page::{Cursors, Page, limit};
 use crate::platform::app::Broker;
 
-/// By what a list of offers is sorted.
+/// The sort order of a list of offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sort {
@@ -53,11 +53,11 @@ pub(crate) struct ListOffers {
     /// At least so many GPUs in a node.
     #[param(minimum = 1, maximum = 1_024)]
     min_gpus: Option<u32>,
-    /// Show what is sold out as well.
+    /// Show sold-out offers as well.
     #[serde(default)]
     #[param(default = false)]
     include_unavailable: bool,
-    /// The order; by price, when nothing is said.
+    /// The order; by price by default.
     #[serde(default)]
     #[param(inline)]
     sort: Sort,
@@ -70,7 +70,7 @@ pub(crate) struct ListOffers {
     limit: Option<u32>,
 }
 
-/// Where an offer stands in the list; the id decides among equals.
+/// The place of an offer in the list; the id decides among equals.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Position {
     provider: Option<ProviderId>,
@@ -78,10 +78,10 @@ struct Position {
     id: OfferId,
 }
 
-/// Lists what is sold right now.
+/// Lists the offers on sale now.
 ///
-/// Every offer says how old it is. One that is past its provider's freshness limit is shown as
-/// stale and is not matched.
+/// Every offer shows its age. One that is past its provider's freshness limit is shown as stale and is not
+/// matched.
 #[utoipa::path(
     tag = "offers",
     params(ListOffers),

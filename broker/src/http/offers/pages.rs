@@ -1,8 +1,8 @@
 //! Pages of offers as they were sent: the same question is answered from memory until the answer
 //! would differ.
 //!
-//! It differs once there is another snapshot, or once an offer on the page grows a second older; all
-//! else that a page says follows from those two, also that an offer went stale.
+//! It differs once there is another snapshot, or once an offer on the page grows a second older. The rest of
+//! a page follows from those two, also that an offer went stale.
 
 use std::sync::{Arc, Weak};
 
@@ -37,7 +37,7 @@ impl Default for OfferPages {
 }
 
 impl OfferPages {
-    /// The answer to a query, where it is still what it was.
+    /// The answer to a query, if it is still current.
     pub(super) fn find(
         &self,
         query: &str,
@@ -69,7 +69,7 @@ impl OfferPages {
     }
 }
 
-/// When the first of the offers that were read then grows a second older; soon, where there is none.
+/// When the first of the offers that were read then grows a second older; soon, if there are no offers.
 fn until(now: DateTime<Utc>, shown: impl Iterator<Item = DateTime<Utc>>) -> DateTime<Utc> {
     let older = |observed_at: DateTime<Utc>| {
         let age = age_seconds(observed_at, now);

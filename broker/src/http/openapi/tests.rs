@@ -1,4 +1,4 @@
-//! The document as a whole: valid, closed, bounded, and honest about who may read what.
+//! The document as a whole: valid, closed, bounded, and honest about the rights of readers.
 
 use std::collections::BTreeSet;
 

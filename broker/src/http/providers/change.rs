@@ -21,7 +21,7 @@ use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 use crate::platform::provider_set::ProviderLink;
 
-/// A credential as it is sent. It has no debug form, and what it says is in no error.
+/// A credential as it is sent. It has no debug form, and its content is in no error.
 pub(super) struct GivenCredential(pub(super) SecretString);
 
 impl<'de> Deserialize<'de> for GivenCredential {
@@ -43,7 +43,7 @@ pub(crate) struct AddProvider {
     /// The credential of our account there. It is kept sealed and never shown again.
     #[schema(value_type = String, min_length = 1, max_length = 4_096, write_only)]
     credential: GivenCredential,
-    /// Whether its catalogue is to be read and sold yet; it is, when nothing is said.
+    /// Whether the broker reads and sells its catalogue yet; true by default.
     #[serde(default = "yes")]
     #[schema(default = true)]
     enabled: bool,
@@ -57,12 +57,11 @@ const fn yes() -> bool {
     true
 }
 
-/// What is to be different; what is left out stays.
+/// The changes; fields that are left out stay.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeProvider {
-    /// Whether its catalogue is read and its offers are sold. What runs there is looked after in
-    /// any case.
+    /// Whether its catalogue is read and its offers are sold. Existing leases are followed in any case.
     #[serde(default)]
     enabled: Option<bool>,
     /// Another credential, which takes over at once; `null` forgets the one there is, once the
@@ -78,7 +77,8 @@ pub(crate) struct ChangeProvider {
 
 /// Connects a provider with a credential, at once and on every replica.
 ///
-/// It is read once with the credential: one that the provider refuses is not kept. A provider that does not answer just now is added all the same.
+/// It is read once with the credential: one that the provider refuses is not kept. A provider that does not
+/// answer at present is added in spite of that.
 #[utoipa::path(
     tag = "providers",
     params(IdempotencyHeader),
@@ -130,9 +130,9 @@ pub(crate) async fn add_provider(
 
 /// Enables or disables a provider, or changes its credential.
 ///
-/// A disabled provider is not read and sells nothing new; what runs there is looked after until it is
-/// gone. Another credential is tried once, as when a provider is added, and takes over on every
-/// replica without a restart.
+/// A disabled provider is not read and sells nothing new; its leases are followed until they are gone.
+/// Another credential is tried once, as when a provider is added, and takes over on every replica without a
+/// restart.
 #[utoipa::path(
     tag = "providers",
     params(("id" = ProviderId, Path, description = "The provider"), IdempotencyHeader),
@@ -212,17 +212,18 @@ fn reconnected(
     Ok(link)
 }
 
-/// What the configuration connects is changed there.
+/// A provider connected by the configuration is changed there.
 fn not_configured(broker: &Broker, id: &ProviderId) -> Result<(), ApiError> {
     if is_configured(broker, id) {
         return Err(ApiError::provider_configured(format!(
-            "{id} is connected as the configuration says; change it there, or take it out there and restart before you enter it here"
+            "{id} is connected by the configuration; change it there, or take it out there and restart before you enter it here"
         )));
     }
     Ok(())
 }
 
-/// Asks the provider once whether it takes the credential. One that does not answer does not say no.
+/// Asks the provider once whether it accepts the credential. A provider that does not answer does not reject
+/// it.
 async fn accepted(broker: &Broker, link: &ProviderLink) -> Result<(), ApiError> {
     let checked = check(link, broker.now()).await;
     match checked.refused_credential() {

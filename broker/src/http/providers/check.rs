@@ -13,11 +13,11 @@ use crate::http::body::Body;
 use crate::http::error::ApiError;
 use crate::platform::app::Broker;
 
-/// What to check a provider with.
+/// The credential for a check.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckProvider {
-    /// A credential to try before it is entered; the one that is in use, when nothing is said.
+    /// A credential to try before it is entered; the one in use by default.
     #[serde(default)]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 4_096, write_only)]
     credential: Option<GivenCredential>,
@@ -27,11 +27,11 @@ pub(crate) struct CheckProvider {
     base_url: Option<String>,
 }
 
-/// Reads once what our account has at a provider and its catalogue, and says what was found or what
-/// is wrong.
+/// Reads once our account's machines at a provider and its catalogue, and returns the findings or the
+/// trouble.
 ///
-/// Nothing is kept of it but that it was asked, and by whom. A provider that does not answer well is
-/// no problem of this call: the answer says so.
+/// The audit log keeps only the call and the caller. A provider that does not answer well is no problem of
+/// this call: the answer reports it.
 #[utoipa::path(
     tag = "providers",
     params(("id" = ProviderId, Path, description = "The provider")),

@@ -1,6 +1,6 @@
-//! The quarantine of a provider: what of it is not sold, and why. It is the provider as a whole for a
-//! while, when an administrator says so; and at all times the records of its catalogue that nobody
-//! could make an offer of.
+//! The parts of a provider that are not sold, and why: the provider as a whole while an administrator has
+//! suspended it (its quarantine), and at all times its unmapped SKUs, the catalogue records that could not
+//! become offers.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
@@ -20,7 +20,7 @@ use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 
-/// What of a provider is not sold.
+/// The parts of a provider that are not sold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct ProviderQuarantine {
     /// Why nothing new is sold there at all; `null` while it is.
@@ -30,7 +30,7 @@ pub(crate) struct ProviderQuarantine {
     records: Vec<Skipped>,
 }
 
-/// A quarantine to begin, or to change.
+/// A suspension to begin, or to change.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BeginQuarantine {
@@ -41,12 +41,12 @@ pub(crate) struct BeginQuarantine {
     until: DateTime<Utc>,
 }
 
-/// Shows what of a provider is not sold, and why: hardware that nobody knows is kept here until it
-/// has a name.
+/// Shows the parts of a provider that are not sold, and why. Unmapped hardware is listed here until it has a
+/// name.
 #[utoipa::path(
     tag = "providers",
     params(("id" = ProviderId, Path, description = "The provider")),
-    responses((status = 200, description = "Its quarantine", body = ProviderQuarantine))
+    responses((status = 200, description = "Its suspension and unmapped SKUs", body = ProviderQuarantine))
 )]
 #[get("/v1/providers/{id}/quarantine")]
 pub(crate) async fn show_quarantine(
@@ -63,10 +63,10 @@ pub(crate) async fn show_quarantine(
     }))
 }
 
-/// Puts a provider into quarantine: nothing new is planned, quoted or held there until it ends.
+/// Suspends a provider: nothing new is planned, quoted or held there until the suspension ends.
 ///
-/// Plans name the reason. What is held or leased there already goes on; a lease that falls is
-/// replaced elsewhere. A second call changes reason and end.
+/// Plans name the reason. Existing holds and leases there continue; a lease that fails is replaced elsewhere.
+/// A second call changes reason and end.
 #[utoipa::path(
     tag = "providers",
     params(("id" = ProviderId, Path, description = "The provider"), IdempotencyHeader),
@@ -84,7 +84,7 @@ pub(crate) async fn quarantine_provider(
     change(&broker, &who, &request, &id, &body.bytes, Some(&body.value)).await
 }
 
-/// Ends the quarantine of a provider before its time.
+/// Ends the suspension of a provider before its time.
 #[utoipa::path(
     tag = "providers",
     params(("id" = ProviderId, Path, description = "The provider"), IdempotencyHeader),

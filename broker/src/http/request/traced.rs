@@ -1,4 +1,4 @@
-//! What a collector is told of a request.
+//! The span of a request, as a collector receives it.
 
 use std::net::SocketAddr;
 
@@ -16,10 +16,10 @@ use crate::platform::spans;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
-/// What a caller shows and asks with, and no collector is to see.
+/// A text of the caller's request that no collector may see.
 const CANARY: &str = "gpb_canary7f3a";
 
-/// A collector that takes one batch, and what it was sent.
+/// A collector that takes one batch, and the bytes that it received.
 async fn collector() -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -78,13 +78,13 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
         };
         span(&request, &known).in_scope(|| {
             let credential = secrecy::SecretString::from(CANARY);
-            info!(?credential, "said on the way");
+            info!(?credential, "logged on the way");
             let of_a_library = trace_span!(target: "hyper", "of_a_library");
             of_a_library.in_scope(|| debug_span!("provider_call").in_scope(spans::traceparent))
         })
     });
     assert_eq!(spans::traceparent(), None, "outside of any span");
-    let told = told.expect("a provider is told");
+    let told = told.expect("a trace header");
     let parts: Vec<_> = told.split('-').collect();
     assert_eq!(
         (parts[0], parts[1], parts[3]),
@@ -104,7 +104,7 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
         (raw(parts[2]), "the span of the call"),
         (b"provider_call".to_vec(), "its name"),
         (b"POST".to_vec(), "the name of the request's span"),
-        (b"said on the way".to_vec(), "what was logged on it"),
+        (b"logged on the way".to_vec(), "what was logged on it"),
         (b"gpu-broker".to_vec(), "who sends it"),
     ] {
         assert!(find(&sent, &wanted).is_some(), "{what} is not in the batch");

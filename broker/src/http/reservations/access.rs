@@ -1,4 +1,4 @@
-//! `GET /v1/reservations/{id}/access`: how to reach what was handed off.
+//! `GET /v1/reservations/{id}/access`: how to reach the nodes that were handed off.
 
 use actix_web::{HttpResponse, get, web};
 use market::access::{Access, HostKey, NodeAccess};
@@ -42,9 +42,9 @@ pub(crate) struct AskAccess {
     format: Option<Form>,
 }
 
-/// How to reach the nodes that were handed off: host, port, user and host keys, when they were last
-/// reached, the order of their GPUs and network adapters, and files for `ssh`, `mpirun` and
-/// `torchrun`. No secret is among it: whoever holds the private half of an installed key gets in.
+/// How to reach the nodes that were handed off: host, port, user and host keys, when they were last reached,
+/// the order of their GPUs and network adapters, and files for `ssh`, `mpirun` and `torchrun`. It contains no
+/// secret: the private half of an installed key grants the access.
 #[utoipa::path(
     tag = "reservations",
     params(("id" = ReservationId, Path, description = "The reservation"), AskAccess),

@@ -1,4 +1,4 @@
-//! What a tenant does to a reservation: relabel, confirm, cancel, release, extend.
+//! The actions of a tenant on a reservation: relabel, confirm, cancel, release, extend.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, patch, post, web};
@@ -23,7 +23,7 @@ fn render(row: &Reservation) -> store::idempotency::Answer {
     answer(StatusCode::OK, &ReservationView::from(row))
 }
 
-/// Lets pass whoever may change a reservation: who placed it, and administrators.
+/// Admits the callers who may change a reservation: its maker, and administrators.
 ///
 /// Errors: `not_found`, also for another tenant's; `not_yours`.
 pub(super) async fn may_change(
@@ -35,7 +35,7 @@ pub(super) async fn may_change(
     who.may_change(found.created_by)
 }
 
-/// New labels; what is left out stays.
+/// New labels; fields that are left out stay.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Relabel {
@@ -133,7 +133,7 @@ pub(crate) async fn cancel_reservation(
     .await
 }
 
-/// Ends what the tenant has. Use is charged up to this moment and no further.
+/// Ends the tenant's use. Use is charged up to this moment and no further.
 #[utoipa::path(
     tag = "reservations",
     params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),
@@ -159,7 +159,7 @@ pub(crate) async fn release_reservation(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Extend {
-    /// When it is to end now: later than before, and within ten years.
+    /// Its new end: later than before, and within ten years.
     end: DateTime<Utc>,
 }
 

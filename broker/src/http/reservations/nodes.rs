@@ -41,15 +41,15 @@ pub(crate) struct NodeView {
     gpu: GpuIdentity,
     /// Its GPUs.
     gpus: GpuCount,
-    /// What its verification led to; `null` until it has reported.
+    /// The verdict of its verification; `null` until it has reported.
     verdict: Option<Verdict>,
     /// The signed result.
     attestation_id: Option<AttestationId>,
-    /// What came of the last look at it in use; `null` where it was not looked at again.
+    /// The result of its last re-check in use; `null` where it was not checked again.
     last_recheck: Option<RecheckView>,
 }
 
-/// What came of a look at a node in use.
+/// The result of a re-check of a node in use.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct RecheckView {
     /// The signed result.
@@ -62,7 +62,7 @@ pub(crate) struct RecheckView {
     failed: Vec<FindingCode>,
     /// Whether it showed other GPUs than were handed over.
     pinned_set_changed: bool,
-    /// What follows from it.
+    /// The consequence.
     follows: Follows,
 }
 

@@ -19,32 +19,32 @@ use crate::http::error::ApiError;
 use crate::http::idempotency::{self, IdempotencyHeader, answer, completion};
 use crate::platform::app::Broker;
 
-/// What to reserve: a quote, or a demand whose best candidate is quoted in the same call.
+/// The subject of a reservation: a quote, or a demand whose best candidate is quoted in the same call.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlaceReservation {
     /// The quote to take; this or `demand`.
     #[serde(default)]
     quote_id: Option<QuoteId>,
-    /// What is wanted; this or `quote_id`.
+    /// The demand; this or `quote_id`.
     #[serde(default)]
     demand: Option<Demand>,
-    /// What must not be passed, neither now nor by a replacement; not beside the demand's own.
+    /// The limits that neither it nor a replacement may exceed; not beside the demand's own.
     #[serde(default)]
     ceiling: Option<Ceiling>,
     /// Confirm at once instead of holding; it then costs money once it is handed off.
     #[serde(default)]
     #[schema(default = false)]
     auto_confirm: bool,
-    /// What to call it; the kind of the demand, when nothing is said.
+    /// Its name; the kind of the demand by default.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 100)]
     name: Option<String>,
-    /// In which project; when nothing is said, the tenant's first, or the one that the key is bound
-    /// to. A key that is bound to several has to say.
+    /// Its project; by default the tenant's first, or the one that the key is bound to. A key that is bound
+    /// to several must name one.
     #[serde(default)]
     project_id: Option<ProjectId>,
-    /// Which SSH keys its machines get; all of the tenant's, when nothing is said.
+    /// The SSH keys for its machines; all of the tenant's by default.
     #[serde(default)]
     #[schema(max_items = 100)]
     ssh_key_ids: Option<Vec<SshKeyId>>,
@@ -57,7 +57,7 @@ pub(crate) struct PlaceReservation {
     attribution: Attribution,
 }
 
-/// What is reserved.
+/// The subject of the reservation.
 #[derive(Debug)]
 enum Wanted {
     Quote(QuoteId),

@@ -1,4 +1,4 @@
-//! `POST` and `DELETE /v1/reservations/{id}/nodes/{n}/recheck`: what lets a node in use be looked at again.
+//! `POST` and `DELETE /v1/reservations/{id}/nodes/{n}/recheck`: permits for re-checks of a node in use.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, delete, post, web};
@@ -15,7 +15,7 @@ use crate::http::idempotency::{self, IdempotencyHeader, answer, completion, gone
 use crate::platform::app::Broker;
 use crate::tenant::rechecks::{self as stage, EVERY_SECONDS, Permitted, RecheckError};
 
-/// What lets a node in use be looked at again.
+/// The permit to check a node in use again.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct PermitView {
     /// The verification that the token speaks for.
@@ -64,8 +64,8 @@ impl From<RecheckError> for ApiError {
     }
 }
 
-/// Lets a node in use be looked at again: gives a token that is good for that alone, and the script that
-/// runs on the node. What was given before for it is good for nothing any more.
+/// Permits a re-check of a node in use: returns a token that is good for that alone, and the script that runs
+/// on the node. An earlier permit for the node becomes invalid.
 #[utoipa::path(
     tag = "reservations",
     params(
@@ -84,7 +84,7 @@ pub(crate) async fn recheck_node(
 ) -> Result<HttpResponse, ApiError> {
     let (id, node) = path.into_inner();
     may_change(&broker, &who, id).await?;
-    // What is kept to answer a repetition with must not hold the token.
+    // The answer kept for a repetition must not hold the token.
     let kept_answer =
         |kept: &NewPermit| answer(StatusCode::CREATED, &PermitView::of(node, kept, None));
     idempotency::once(&broker, &who, &request, b"", async |effect| {
@@ -104,7 +104,7 @@ pub(crate) async fn recheck_node(
     .await
 }
 
-/// Takes back what lets a node in use be looked at: its token is good for nothing any more.
+/// Withdraws the permit for a re-check of a node in use: its token becomes invalid.
 #[utoipa::path(
     tag = "reservations",
     params(

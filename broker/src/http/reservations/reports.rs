@@ -1,5 +1,5 @@
-//! `POST /v1/reservations/{id}/nodes/{n}/report` and `GET …/reports`: what a tenant says of a node that
-//! it has in use.
+//! `POST /v1/reservations/{id}/nodes/{n}/report` and `GET …/reports`: a tenant's reports on a node that it
+//! has in use.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -22,25 +22,25 @@ use crate::http::query::Query;
 use crate::platform::app::Broker;
 use crate::tenant::node_reports::{self as stage, ReportError, Reported};
 
-/// The largest report: several times what the agent prints of a node with 64 GPUs. Units: bytes.
+/// The largest report: several times the agent's output for a node with 64 GPUs. Units: bytes.
 const REPORT_BYTES: usize = 128 * 1024;
 /// The longest reason. Units: characters.
 const REASON_CHARS: usize = 500;
 
-/// What is wrong with a node: a reason, a result, or both.
+/// A node's trouble: a reason, a result, or both.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReportNode {
-    /// What is wrong, in words.
+    /// The trouble, in words.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 500)]
     reason: Option<String>,
-    /// What `verifier run --json` printed on the node.
+    /// The output of `verifier run --json` on the node.
     #[serde(default)]
     result: Option<Attestation>,
 }
 
-/// A report on a node, and what follows from it.
+/// A report on a node, and its consequence.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct NodeReportView {
     /// Its id.
@@ -50,11 +50,11 @@ pub(crate) struct NodeReportView {
     node: u32,
     /// The lease that the node belonged to.
     lease_id: LeaseId,
-    /// Who reported it.
+    /// The principal who reported it.
     reported_by: PrincipalId,
     /// When.
     reported_at: DateTime<Utc>,
-    /// What is wrong, in words.
+    /// The trouble, in words.
     reason: Option<String>,
     /// The verdict of the result that came with it.
     verdict: Option<Verdict>,
@@ -65,7 +65,7 @@ pub(crate) struct NodeReportView {
     /// The ids of GPUs that the result shows among those that were handed over, and that were not: one
     /// was swapped.
     foreign_gpus: Vec<String>,
-    /// What follows from it.
+    /// The consequence.
     follows: Follows,
     /// The result, as it came.
     #[schema(value_type = Option<Attestation>)]
@@ -122,8 +122,8 @@ fn check_reason(reason: &str) -> Result<(), ApiError> {
     )))
 }
 
-/// Reports a node in use. A result that fails has the node's lease replaced, in a fleet; the report is
-/// kept in any case and says what follows.
+/// Reports a node in use. A failed result makes the broker replace the node's lease, in a fleet. The report
+/// is kept in any case and shows its consequence.
 #[utoipa::path(
     tag = "reservations",
     params(
@@ -132,7 +132,7 @@ fn check_reason(reason: &str) -> Result<(), ApiError> {
         IdempotencyHeader
     ),
     request_body = ReportNode,
-    responses((status = 201, description = "The report, and what follows", body = NodeReportView))
+    responses((status = 201, description = "The report, and its consequence", body = NodeReportView))
 )]
 #[post("/v1/reservations/{id}/nodes/{n}/report")]
 pub(crate) async fn report_node(
@@ -164,8 +164,8 @@ pub(crate) async fn report_node(
     .await
 }
 
-/// The reports on a node of a reservation, the newest first; those on the nodes that it stands in for
-/// are among them.
+/// The reports on a node of a reservation, the newest first; those on the nodes that it replaced are among
+/// them.
 #[utoipa::path(
     tag = "reservations",
     params(

@@ -1,4 +1,4 @@
-//! `GET /v1/reservations/{id}`: with its leases, and what became of all of it when.
+//! `GET /v1/reservations/{id}`: with its leases, and the history of all of it.
 
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
@@ -43,19 +43,19 @@ pub(crate) struct LeaseView {
     handed_off_at: Option<DateTime<Utc>>,
     /// Up to when its use is charged.
     metered_to: Option<DateTime<Utc>>,
-    /// When the provider said that it is no more.
+    /// When the provider reported that it is gone.
     gone_at: Option<DateTime<Utc>>,
-    /// Since when its provider does not show it, though nothing proves that it is gone: it is charged by
-    /// what is seen of it, and not replaced.
+    /// Since when its provider does not show it, though nothing proves that it is gone: it is charged by the
+    /// use that is seen, and not replaced.
     missing_since: Option<DateTime<Utc>>,
-    /// The event by which it fell.
+    /// The event by which it failed or ended.
     #[schema(value_type = Option<String>)]
     fall_reason: Option<LeaseEvent>,
-    /// How it fell, in our words.
+    /// How it failed or ended, in our words.
     fall_note: Option<String>,
-    /// The fallen lease that it stands in for.
+    /// The failed lease that it replaces.
     replaces: Option<LeaseId>,
-    /// The lease that stands in for it.
+    /// The lease that replaces it.
     replaced_by: Option<LeaseId>,
 }
 
@@ -89,7 +89,7 @@ impl LeaseView {
     }
 }
 
-/// What a tenant reads about a fall. A provider's own words are for the log: they may name other
+/// The text about a failure for the tenant. A provider's own words are for the log: they may name other
 /// machines and our account there.
 fn fall_words(event: LeaseEvent, note: Option<String>) -> Option<String> {
     use LeaseEvent as E;
@@ -116,8 +116,8 @@ fn fall_words(event: LeaseEvent, note: Option<String>) -> Option<String> {
 pub(crate) struct HistoryEntry {
     /// When.
     at: DateTime<Utc>,
-    /// What happened: `held`, `confirmed`, `active`, `closed` of the reservation; `requested`,
-    /// `accepted`, `up`, `handed_off`, `gone` of a lease.
+    /// The event: `held`, `confirmed`, `active`, `closed` of the reservation; `requested`, `accepted`, `up`,
+    /// `handed_off`, `gone` of a lease.
     what: String,
     /// Which lease; `null` for the reservation itself.
     lease_id: Option<LeaseId>,
@@ -129,9 +129,9 @@ pub(crate) struct ReservationDetail {
     /// The reservation.
     #[serde(flatten)]
     reservation: ReservationView,
-    /// Its leases in the order of their making, fallen ones too.
+    /// Its leases in the order of their making, failed ones too.
     leases: Vec<LeaseView>,
-    /// What happened when, the earliest first.
+    /// Its events, the earliest first.
     history: Vec<HistoryEntry>,
 }
 
@@ -193,7 +193,7 @@ fn history(row: &Reservation, leases: &[Lease]) -> Vec<HistoryEntry> {
             })
         })
         .collect();
-    // Stable: what happened at the same moment stays in the order of life.
+    // Stable: events of the same moment stay in the order of life.
     entries.sort_by_key(|entry| entry.at);
     entries
 }

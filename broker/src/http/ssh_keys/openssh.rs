@@ -27,8 +27,8 @@ pub(super) enum KeyRefusal {
         "the key must begin with its kind: ssh-ed25519, ecdsa-sha2-nistp256 (384, 521), ssh-rsa, or the `sk-` kinds"
     )]
     Kind,
-    /// What stands behind the kind is not such a key.
-    #[error("what follows `{0}` is no such key; copy the whole line of the `.pub` file")]
+    /// The text after the kind is not such a key.
+    #[error("the text after `{0}` is not such a key; copy the whole line of the `.pub` file")]
     Damaged(&'static str),
     /// It is an RSA key that is too short or absurdly long.
     #[error(
@@ -44,7 +44,7 @@ pub(super) struct PublicKey {
     blob: Vec<u8>,
 }
 
-/// What follows the kind in a key's wire form.
+/// The rest of a key's wire form, after the kind.
 enum Shape {
     /// A public key of 32 bytes.
     Ed25519,

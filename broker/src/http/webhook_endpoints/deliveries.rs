@@ -1,4 +1,4 @@
-//! What was sent to an endpoint, how each attempt went, and sending on request.
+//! The messages sent to an endpoint, the result of each attempt, and sending on request.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -45,7 +45,7 @@ pub(crate) struct AttemptView {
     status: Option<u16>,
     /// The first KiB of the answer.
     answer: Option<String>,
-    /// What went wrong.
+    /// The error.
     error: Option<String>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct DeliveryView {
     id: WebhookDeliveryId,
     /// Where it goes.
     endpoint_id: WebhookEndpointId,
-    /// What is sent. Its id is the `webhook-id` of every attempt.
+    /// The message. Its id is the `webhook-id` of every attempt.
     event: Event,
     /// Where it stands.
     state: DeliveryStateWord,
@@ -103,7 +103,7 @@ fn render(row: &Delivery) -> store::idempotency::Answer {
     answer(StatusCode::ACCEPTED, &DeliveryView::from(row))
 }
 
-/// Lists what is and was on its way to an endpoint, the newest first, with how each attempt went.
+/// Lists the messages sent and pending to an endpoint, the newest first, with the result of each attempt.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), WhichPage),
@@ -132,7 +132,7 @@ pub(crate) async fn list_webhook_deliveries(
     Ok(web::Json(page.map(|row| DeliveryView::from(&row))))
 }
 
-/// Sends an event of the type `webhook.test` to the endpoint, whatever types it wants.
+/// Sends an event of the type `webhook.test` to the endpoint, regardless of the types it asks for.
 #[utoipa::path(
     tag = "events",
     params(("id" = WebhookEndpointId, Path, description = "The endpoint"), IdempotencyHeader),

@@ -124,7 +124,7 @@ fn a_simulation_may_call_this_machine_and_still_no_private_network() {
     }
 }
 
-/// Answers what it is told.
+/// Sends the given answer.
 struct Says(Vec<IpAddr>);
 
 #[async_trait]

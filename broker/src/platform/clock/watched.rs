@@ -1,10 +1,10 @@
-//! The machine's clock, which is not believed alone.
+//! The machine's clock, which is not trusted alone.
 //!
-//! Somebody sets a clock, or a machine starts with a wrong one: what was metered, ended or called fresh by
-//! it stays so for good. So the wall clock is compared with the time since the machine started, which
-//! nobody can set, and after a start with the newest time in the database. While it is off by more than
-//! [`BOUND`] the broker goes on by the time that it had, and logs an error. Which jump is accepted after
-//! all is decided in [`crate::platform::time_check`].
+//! Somebody sets a clock, or a machine starts with a wrong one: anything metered, ended or called fresh by it
+//! stays so for good. So the wall clock is compared with the time since the machine started, which nobody can
+//! set, and after a start with the newest time in the database. While it is off by more than [`BOUND`] the
+//! broker keeps its own time, and logs an error. [`crate::platform::time_check`] decides which jump is
+//! accepted after all.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,22 +20,22 @@ pub const BOUND: TimeDelta = TimeDelta::seconds(10);
 /// restart takes minutes; after a longer pause the clock may have been set wrong meanwhile.
 const LONGEST_PAUSE: TimeDelta = TimeDelta::hours(1);
 
-/// What the machine shows: the wall clock, and the time since it started, sleep included.
+/// The machine's reading: the wall clock, and the time since it started, sleep included.
 type Read = dyn Fn() -> (DateTime<Utc>, TimeDelta) + Send + Sync;
 
 /// The machine's clock under watch.
 pub struct WatchedClock {
     read: Box<Read>,
-    /// Whether it is believed at the start, whatever other clocks show.
+    /// Whether it is trusted at startup, even against other clocks.
     is_trusted: bool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct State {
-    /// What to add to the time since the start.
+    /// The offset to add to the time since the start.
     started_at: DateTime<Utc>,
-    /// The wall clock's word for the same, and since when it says so.
+    /// The wall clock's value for the same, and since when it shows that.
     doubted: Option<(DateTime<Utc>, TimeDelta)>,
     /// Whether the broker was stopped for so long that the clock has yet to be confirmed.
     was_stopped: bool,
@@ -56,7 +56,7 @@ impl WatchedClock {
         Self::reading(|| (Utc::now(), since_start()))
     }
 
-    /// The same, believed at the start whatever other clocks show.
+    /// The same clock, trusted at startup even against other clocks.
     #[must_use]
     pub fn trusted(self) -> Self {
         Self {
@@ -98,19 +98,19 @@ impl Clock for WatchedClock {
         }
         let is_same = |(said, _): &(DateTime<Utc>, TimeDelta)| (says - *said).abs() <= BOUND;
         if !state.doubted.as_ref().is_some_and(is_same) {
-            // A second jump is a jump, whatever the first was.
+            // A second jump is a jump, even if the first was a long stop.
             state.was_stopped &= state.doubted.is_none();
             state.doubted = Some((says, up));
             let off_by = (says - state.started_at).num_seconds();
             if state.was_stopped {
                 warn!(
                     off_by_seconds = off_by,
-                    "The newest time in the database is {off_by} s ago; we go on by it until a provider's clock confirms this machine's, for ten minutes at most"
+                    "The newest time in the database is {off_by} s ago; the broker uses it until a provider's clock confirms this machine's, for ten minutes at most"
                 );
             } else {
                 error!(
                     off_by_seconds = off_by,
-                    "The machine's clock jumped by {off_by} s; we go on by the time that we had. Set it right, or restart if it is right"
+                    "The machine's clock jumped by {off_by} s; the broker keeps its own time. Set the clock right, or restart if it is right"
                 );
             }
         }
@@ -164,12 +164,12 @@ impl Clock for WatchedClock {
         state.started_at = says;
         warn!(
             off_by_seconds = off_by,
-            "The machine's clock is believed again, {off_by} s from where we were"
+            "The broker trusts the machine's clock again, {off_by} s from its own time"
         );
     }
 }
 
-/// The time since the machine started, on Linux with what it slept.
+/// The time since the machine started, on Linux including sleep.
 fn since_start() -> TimeDelta {
     #[cfg(target_os = "linux")]
     let id = ClockId::Boottime;

@@ -1,5 +1,5 @@
-//! Whether a service can run with a configuration: what would sell nothing, or believe everybody, is
-//! refused at start.
+//! Whether a service can run with a configuration: at startup it refuses one that would sell nothing, or
+//! trust everybody.
 
 use super::{Config, ConfigError};
 
@@ -39,7 +39,7 @@ impl Config {
             (
                 "reach.probe_seconds",
                 reach.probe_seconds,
-                "nodes would be looked at without a pause: give it 1 or more, or leave it out for 60",
+                "nodes would be probed without a pause: give it 1 or more, or leave it out for 60",
             ),
             (
                 "reach.timeout_seconds",
@@ -60,7 +60,7 @@ impl Config {
             return unfit(
                 "server.trusted_proxies",
                 net.to_string(),
-                "whoever calls could name any address as its own: list the networks of your own proxies",
+                "any caller could claim any address as its own: list the networks of your own proxies",
             );
         }
         if let Some(url) = self

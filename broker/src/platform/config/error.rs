@@ -12,28 +12,28 @@ pub enum ConfigError {
     /// is not in the words.
     #[error("the configuration cannot be read: {}", words_of(.0))]
     Unreadable(Box<figment::Error>),
-    /// The sealing key is not where it was said to be, or is no key.
+    /// The sealing key is not at the given place, or is not a key.
     #[error(
         "the sealing key cannot be used: {0}; give 64 hexadecimal digits in BROKER__SECRETS__KEY or in the file named by BROKER__SECRETS__KEY_FILE"
     )]
     SealingKey(String),
-    /// Others on this machine could put theirs in the place of what is kept.
+    /// Others on this machine could replace the stored data.
     #[error(
-        "{} can be written by others on this machine, who could put theirs in its place: look whether it is still yours, and take that away with `chmod go-w {}`",
+        "{} can be written by others on this machine, who could replace it: check that it is still yours, and remove their access with `chmod go-w {}`",
         path.display(), path.display()
     )]
     Writable {
         /// The file or directory.
         path: PathBuf,
     },
-    /// A value with which the service would not do what it is there for.
+    /// A value with which the service could not do its job.
     #[error("`{key}` is {is}; {instead}")]
     Unfit {
         /// The key.
         key: &'static str,
-        /// What it is.
+        /// The value, in words.
         is: String,
-        /// Why that does not do, and what does.
+        /// Why that value does not work, and a value that does.
         instead: &'static str,
     },
     /// Nothing fits between the least and the most depth of a verification.
@@ -43,9 +43,9 @@ pub enum ConfigError {
         most.as_str()
     )]
     Levels {
-        /// What holds at least.
+        /// The lowest level for all.
         least: Level,
-        /// What may be asked for at most.
+        /// The highest level that a demand may ask for.
         most: Level,
     },
     /// An outside issuer cannot be used.
@@ -53,7 +53,7 @@ pub enum ConfigError {
     Oidc {
         /// Its name.
         issuer: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The settings of one provider: how it is connected, and what is on record of it.
+//! The settings of one provider: its connection, and its record.
 
 use market::provider_facts::{Certification, Operator, ProviderFacts, StorageOnRecord};
 use secrecy::SecretString;
@@ -14,18 +14,18 @@ pub struct ProviderConfig {
     pub base_url: Option<String>,
     /// The credential of our account there.
     pub credential: Option<SecretString>,
-    /// Who operates it; where nothing is said, no policy on operators lets it in. Like its
-    /// certifications it counts for offers of price lists too, and needs no `enabled`.
+    /// The operator. Without one, no policy on operators admits the provider. Like its certifications it
+    /// applies to offers of price lists too, and needs no `enabled`.
     pub operator: Option<Operator>,
     /// Certifications of which the evidence was seen; no other counts.
     pub certifications: Vec<Certification>,
-    /// How fast it promised the storage of its machines to be, by contract or on its pages: what was
-    /// promised is measured when a node proves itself, and nothing is where nothing was.
+    /// The storage speed that it promised for its machines, by contract or on its pages. A promised speed is
+    /// measured when a node proves itself; without a promise nothing is measured.
     pub storage: Vec<StorageOnRecord>,
 }
 
 impl ProviderConfig {
-    /// What is on record of it.
+    /// Its record.
     #[must_use]
     pub fn facts(&self) -> ProviderFacts {
         ProviderFacts {

@@ -1,4 +1,4 @@
-//! Whether a server that we can do without answers at present, and who says so in the log.
+//! Whether an optional server answers at present; logs its loss and its return.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ impl Circuit {
         Some(lost.since.map_or(Duration::MAX, |since| since.elapsed()))
     }
 
-    /// The server did not answer. The first to notice says it.
+    /// The server did not answer. The first caller to notice logs it.
     pub(super) fn lose(&self, why: &str) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.lost.is_some() {
@@ -45,7 +45,7 @@ impl Circuit {
         );
     }
 
-    /// The server answered. Whoever finds it after a loss says it.
+    /// The server answered. The first caller after a loss logs it.
     pub(super) fn find(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.reached = true;

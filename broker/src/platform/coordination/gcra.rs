@@ -12,7 +12,7 @@ pub(super) fn interval_us(quota: Quota) -> u64 {
     (1_000_000 / u64::from(quota.per_second.get())).max(1)
 }
 
-/// Counts a call at `now` against a quota; `full_at` is what the last one left.
+/// Counts a call at `now` against a quota; `full_at` is the state after the last one.
 ///
 /// Units: microseconds on one clock. The first part of the result replaces `full_at`.
 pub(super) fn check(full_at: Option<u64>, now: u64, quota: Quota) -> (u64, RateCheck) {

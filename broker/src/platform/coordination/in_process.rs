@@ -1,4 +1,4 @@
-//! Hot state of one process: the embedded default, and what stands in for a lost Redis.
+//! Coordination state of one process: the embedded default, and the substitute for a lost Redis.
 
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const MOST_VALUES: u64 = 10_000;
 /// Callers whose rates are remembered at once; beyond that, those who call least are forgotten.
 const MOST_RATES: u64 = 100_000;
 
-/// Hot state of one process.
+/// Coordination state of one process.
 pub struct InProcess {
     values: Cache<String, Timed<Vec<u8>>>,
     leases: Cache<String, Timed<String>>,
@@ -65,7 +65,7 @@ impl Default for InProcess {
 }
 
 impl InProcess {
-    /// Empty hot state behind this bell.
+    /// Empty coordination state behind this bell.
     pub(super) fn ringing(bell: broadcast::Sender<Topic>) -> Self {
         Self {
             values: timed_cache(Some(MOST_VALUES)),
@@ -80,7 +80,7 @@ impl InProcess {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Writes the lease for the holder where `may` says so of the one who has it now.
+    /// Writes the lease for the holder where `may` allows it given the present holder.
     fn take(
         &self,
         work: &str,
@@ -133,7 +133,7 @@ impl HotState for InProcess {
     }
 
     fn publish(&self, topic: Topic) {
-        // Nobody listens: nobody is to be woken.
+        // There are no listeners to wake.
         let _ = self.bell.send(topic);
     }
 

@@ -1,8 +1,8 @@
-//! Hot state on Redis, for any number of replicas.
+//! Coordination state on Redis, for any number of replicas.
 //!
-//! Every call has a time-out. The first that fails opens the circuit: from then on calls fall back
-//! at once, as [`HotState`] says of each, until the server answers again. Keys begin with the id of
-//! the deployment, so that several may share one server.
+//! Every call has a time-out. The first that fails opens the circuit: from then on calls fall back at once,
+//! as [`HotState`] documents for each, until the server answers again. Keys begin with the id of the
+//! deployment, so that several may share one server.
 
 mod wire;
 
@@ -23,9 +23,9 @@ use wire::Wire;
 /// How long a call may take before the server counts as lost.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// One that a request waits for.
+    /// A call that a request waits for.
     pub of_requests: Duration,
-    /// One that only background work waits for.
+    /// A call that only background work waits for.
     pub of_work: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for Patience {
     }
 }
 
-/// Wake-ups that wait to be sent; one more would say nothing new.
+/// Wake-ups that wait to be sent; one more would add nothing.
 const UNSENT: usize = 64;
 
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/acquire.lua")));
@@ -50,25 +50,25 @@ static CHECK_RATE: LazyLock<Script> =
 /// The address of Redis cannot be used. It is not in the words: it may hold a password.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "redis.url is no address of a Redis; give redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH"
+    "redis.url is not the address of a Redis; give redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH"
 )]
 pub struct RedisRefused;
 
-/// Hot state on Redis.
+/// Coordination state on Redis.
 pub struct Redis {
     wire: Wire,
-    /// Stands in for what is lost.
+    /// Replaces the server while it is lost.
     fallback: InProcess,
     bell: broadcast::Sender<Topic>,
     unsent: mpsc::Sender<Topic>,
     /// The leases that holders here had when they last asked.
     held: Mutex<HashSet<(String, String)>>,
-    /// What sends, listens and looks whether a lost server is back; ends with this.
+    /// Sends, listens, and checks whether a lost server is back; ends with this.
     _tasks: JoinSet<()>,
 }
 
 impl Redis {
-    /// Hot state of a deployment on the server at `url`, which need not answer yet. Runs within a
+    /// Coordination state of a deployment on the server at `url`, which need not answer yet. Runs within a
     /// Tokio runtime.
     ///
     /// Errors: [`RedisRefused`].
@@ -101,7 +101,7 @@ impl Redis {
         })
     }
 
-    /// Asks for a lease by a script, and remembers the answer for when there is none.
+    /// Asks for a lease by a script, and remembers the answer for a time without one.
     async fn ask_for_lease(
         &self,
         script: &Script,
@@ -178,9 +178,9 @@ impl HotState for Redis {
     }
 
     fn publish(&self, topic: Topic) {
-        // Nobody listens here: nobody is to be woken here.
+        // There are no listeners here to wake.
         let _ = self.bell.send(topic);
-        // Full: what waits to be sent wakes them as well.
+        // Full: the unsent wake-ups wake them as well.
         let _ = self.unsent.try_send(topic);
     }
 

@@ -7,7 +7,7 @@ use ::metrics::{describe_counter, describe_gauge, describe_histogram};
 pub enum Kind {
     /// It only grows, from the start of the process on.
     Counter,
-    /// It is what it is at the moment.
+    /// It is a current value.
     Gauge,
     /// How often something took how long.
     Histogram,
@@ -34,13 +34,13 @@ pub struct Metric {
     pub kind: Kind,
     /// The labels that it carries.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// The help text.
     pub help: &'static str,
     /// Whether it is looked up when somebody asks, and not kept.
     pub(crate) sampled: bool,
 }
 
-/// Says what metrics are, to the recorder in place.
+/// Describes the metrics to the recorder in place.
 pub(crate) fn describe<'a>(metrics: impl IntoIterator<Item = &'a Metric>) {
     for metric in metrics {
         match metric.kind {
@@ -60,7 +60,7 @@ macro_rules! metrics {
                 kind: Kind::$kind,
                 labels: &[$($label),*],
                 help: $help,
-                // What counts or times is kept; what is at the moment is looked up.
+                // Counters and histograms are kept; current values are read on request.
                 sampled: matches!(Kind::$kind, Kind::Gauge),
             };
         )+
@@ -94,15 +94,15 @@ metrics! {
     ORDERS = Counter "broker_orders_total" ["provider", "shown", "outcome"]
         "Orders sent, by the availability last shown and by the answer: accepted, out_of_stock, over_quota, not_allowed, refused, rate_limited, unknown, not_sent";
     LEASE_FALLS = Counter "broker_lease_falls_total" ["provider", "reason"]
-        "Leases that fell, by why";
+        "Leases that failed, by reason";
     LEASES_REPLACED = Counter "broker_leases_replaced_total" ["provider", "reason"]
-        "Fallen leases in whose place others were taken, by the provider and the reason of the fall";
+        "Failed leases that were replaced, by the provider and the reason of the failure";
     VERIFICATIONS = Counter "broker_verifications_total" ["provider", "outcome"]
         "Leases whose verification ended: passed, failed, timed_out, lost, vanished";
     VERIFICATION_DURATION = Histogram "broker_verification_duration_seconds" ["outcome"]
         "Time from the nodes' being up to the end of their verification";
     GPUS_SEEN_BEFORE = Counter "broker_gpus_seen_before_total" ["provider", "outcome"]
-        "Nodes with GPUs that another lease has, that failed of late or were bought before as another offer: failed, warned";
+        "Nodes with GPUs that another lease has, that failed recently or were bought before as another offer: failed, warned";
     HANDOFF_DURATION = Histogram "broker_handoff_duration_seconds" ["kind"]
         "Time from the confirmation to the hand-off, by kind of demand";
     // Work.
@@ -137,7 +137,7 @@ metrics! {
     CREDENTIALS_REFUSED = Counter "broker_http_refused_credentials_total" ["code"]
         "Calls refused for their credential: token_missing, invalid_token, token_expired, not_a_member";
     DATABASE_UP = Gauge "broker_database_up" []
-        "1 when the database answered this look, else 0; what it would have said is then absent";
+        "1 when the database answered this reading, else 0; the metrics read from it are then absent";
     CONNECTIONS = Gauge "broker_database_connections" ["pool", "state"]
         "Open connections to the database: busy, idle";
     CONNECTIONS_MOST = Gauge "broker_database_connections_max" ["pool"]

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Who a token says has issued it. Nothing is verified: it only tells whose keys to ask for.
+/// The issuer that a token names. Nothing is verified: it only selects the keys to ask for.
 pub(super) fn unverified_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Said {

@@ -1,5 +1,5 @@
-//! The public keys of an issuer: read over HTTPS, believed for five minutes, read again for a key that
-//! is not known, and never more often than once a minute.
+//! The public keys of an issuer: read over HTTPS, trusted for five minutes, read again for a key that is not
+//! known, and never more often than once a minute.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,8 +18,8 @@ use tracing::warn;
 
 use crate::platform::config::OidcConfig;
 
-/// How long the keys are believed without asking again: for so long a key still opens that its issuer
-/// has withdrawn.
+/// How long the keys are trusted without a new read: for so long a key that its issuer has withdrawn still
+/// works.
 const READ_EVERY: TimeDelta = TimeDelta::minutes(5);
 /// How often an unknown key may have them read again.
 const READ_AGAIN: TimeDelta = TimeDelta::seconds(60);
@@ -43,7 +43,7 @@ const MOST_KEYS: usize = 100;
 pub(super) enum KeyRefusal {
     /// The issuer has no such key.
     Unknown,
-    /// The issuer has not told its keys.
+    /// The issuer has not published its keys.
     Unavailable,
 }
 
@@ -61,7 +61,7 @@ enum ReadError {
     Http(#[from] reqwest::Error),
     #[error("its answer is longer than {MOST_BYTES} bytes")]
     TooLong,
-    #[error("its answer is not what it should be")]
+    #[error("its answer is not valid")]
     Shape(#[from] serde_json::Error),
     #[error("its configuration is that of another issuer")]
     OtherIssuer,
@@ -98,7 +98,7 @@ impl std::fmt::Debug for PublicKeys {
 impl PublicKeys {
     /// The keys of an issuer; nothing is read yet.
     ///
-    /// Errors: what is wrong with its addresses, in words.
+    /// Errors: the fault of its addresses, in words.
     pub(super) fn of(config: &OidcConfig, allow_loopback: bool) -> Result<Self, String> {
         check_address(&config.issuer, allow_loopback)?;
         let discovery = format!(
@@ -224,7 +224,7 @@ struct KeySet {
     keys: Vec<Value>,
 }
 
-/// A key that signs tokens, by its name; what is of another kind or for something else is left out.
+/// A key that signs tokens, by its name; keys of another kind or for another use are left out.
 fn usable(value: Value) -> Option<(String, PublicKey)> {
     let jwk: Jwk = serde_json::from_value(value).ok()?;
     let kid = jwk.common.key_id.clone()?;

@@ -30,7 +30,7 @@ pub(crate) fn request_name(_: &ServiceRequest) -> Option<String> {
 /// Leaves the span as it is.
 pub(crate) fn continue_trace(_: &Span, _: &ServiceRequest) {}
 
-/// What a provider is told of the trace that a call to it is part of: nothing.
+/// The trace header for a call to a provider: none.
 pub(crate) fn traceparent() -> Option<String> {
     None
 }

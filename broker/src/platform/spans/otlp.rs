@@ -29,7 +29,7 @@ const ENDPOINTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
-/// Whose spans are handed over: those of libraries say nothing about a reservation.
+/// The targets whose spans are exported: those of libraries tell nothing about a reservation.
 const OURS: [&str; 5] = ["broker", "adapters", "store", "verifier", "simulator"];
 
 /// The kind of a request's span.
@@ -65,7 +65,7 @@ impl Spans {
         }
     }
 
-    /// Hands over what is left.
+    /// Exports the remaining spans.
     pub(crate) async fn end(self) {
         let Some(provider) = self.0 else { return };
         // It waits for the collector, or for its time-out.
@@ -93,7 +93,7 @@ pub(crate) fn provider(exporter: SpanExporter) -> SdkTracerProvider {
         .build()
 }
 
-/// What is handed over: our spans, and on them what is logged from `info` on.
+/// Exports our spans, and the log records of `info` and above on them.
 pub(crate) fn exported<S>(provider: &SdkTracerProvider) -> impl Layer<S> + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -126,7 +126,7 @@ pub(crate) fn request_name(request: &ServiceRequest) -> Option<String> {
 /// Makes the span of a request part of the trace that its caller names (W3C Trace Context).
 pub(crate) fn continue_trace(span: &Span, request: &ServiceRequest) {
     let parent = TraceContextPropagator::new().extract(&Named(request.headers()));
-    // A span that is not handed over has no parent to be told.
+    // A span that is not handed over has no parent to report.
     let _ = span.set_parent(parent);
 }
 
@@ -142,7 +142,7 @@ impl Extractor for Named<'_> {
     }
 }
 
-/// What a provider is told of the trace that a call to it is part of.
+/// The trace header for a call to a provider, naming the trace that the call is part of.
 pub(crate) fn traceparent() -> Option<String> {
     let context = Span::current().context();
     let span = context.span();

@@ -68,7 +68,7 @@ fn credit(units: i64) -> Credit {
     .expect("a credit")
 }
 
-/// What a provider costs, booked as it should be.
+/// A provider's cost, booked correctly.
 fn cost(units: i64) -> Transaction {
     let usd = LedgerUnit::Money(market::money::Currency::Usd);
     let legs = vec![
@@ -85,7 +85,7 @@ fn cost(units: i64) -> Transaction {
     .expect("balances")
 }
 
-/// The books of these charges and credits with these postings.
+/// The ledger of these charges and credits with these postings.
 fn books(charges: Vec<Charge>, credits: Vec<Credit>, postings: &[Posting]) -> Books {
     let mut balances = Balances::new();
     for posting in postings {

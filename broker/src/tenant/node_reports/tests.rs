@@ -1,4 +1,4 @@
-//! What of a result is taken, without a service.
+//! The parts of a result that are accepted, without a service.
 
 use market::attestation::{Outcome, Verdict, Weight};
 use market::gpu::Gpu;
@@ -15,7 +15,7 @@ fn handed_over() -> Vec<String> {
     (0..8).map(|gpu| format!("GPU-{gpu}")).collect()
 }
 
-/// What `verifier run` finds on a pretended node.
+/// The result of `verifier run` on a pretend node.
 fn result(change: impl FnOnce(&mut NodeDescription)) -> Attestation {
     let description = json!({
         "schema": "simulated-node-1", "node_index": 0, "host": "10.0.0.1", "gpu": "H100-SXM",
@@ -27,7 +27,7 @@ fn result(change: impl FnOnce(&mut NodeDescription)) -> Attestation {
     run_alone(&mut node.node(), Against::what_it_shows(Level::Quick)).expect("a result")
 }
 
-/// What is missing by a result about the sample offer's node, or why it is refused.
+/// The differences of a result from one about the sample offer's node, or the reason for its refusal.
 fn taken(result: &Attestation) -> Result<Vec<String>, String> {
     differs(result).map(|differs| {
         assert_eq!(differs.foreign, [] as [String; 0]);
@@ -35,7 +35,7 @@ fn taken(result: &Attestation) -> Result<Vec<String>, String> {
     })
 }
 
-/// In what a result differs from the sample offer's node, or why it is refused.
+/// The differences between a result and the sample offer's node, or the reason for its refusal.
 fn differs(result: &Attestation) -> Result<Differs, String> {
     check_result(result, true)
         .and_then(|()| compare(result, &samples::offer("gpu_8x"), &handed_over()))

@@ -26,7 +26,7 @@ pub struct Message<'a> {
     pub id: String,
     /// `webhook-timestamp`: seconds since 1970, of the attempt.
     pub timestamp: i64,
-    /// `webhook-signature`: one or two signatures, parted by a space.
+    /// `webhook-signature`: one or two signatures, separated by a space.
     pub signatures: String,
     /// The body.
     pub body: Vec<u8>,
@@ -64,7 +64,7 @@ impl Post {
         }
     }
 
-    /// Sends a message once and says how it went. `now` is when the attempt begins.
+    /// Sends a message once and returns the result. `now` is when the attempt begins.
     pub async fn send(&self, message: &Message<'_>, now: DateTime<Utc>) -> NewAttempt {
         let began = Instant::now();
         let went = self.try_send(message).await;
@@ -90,7 +90,7 @@ impl Post {
     }
 
     async fn try_send(&self, message: &Message<'_>) -> Result<(u16, String), String> {
-        // Looked at anew: rules may be stricter than when the URL was given.
+        // Checked again: rules may be stricter than when the URL was given.
         let url = check_url(message.url, self.simulation).map_err(|no| no.to_string())?;
         let mut response = self
             .client()?
@@ -150,7 +150,7 @@ impl Post {
     }
 }
 
-/// What went wrong, without the URL, which may hold a secret.
+/// The error, without the URL, which may hold a secret.
 fn in_our_words(error: &reqwest::Error) -> String {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use rand::RngCore as _;
 use ring::hmac;
 
-/// What every secret begins with.
+/// The prefix of every secret.
 const PREFIX: &str = "whsec_";
 /// Random bytes of a secret. The specification takes 24 to 64.
 const BYTES: usize = 32;

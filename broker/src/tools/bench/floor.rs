@@ -11,7 +11,7 @@ use actix_web::{App, HttpResponse, HttpServer};
 
 use super::load::Answer;
 
-/// What is sent, whatever is asked: status, headers, body.
+/// The answer to every request: status, headers, body.
 type Fixed = (StatusCode, Vec<(HeaderName, HeaderValue)>, Bytes);
 
 /// A running floor.
@@ -20,7 +20,7 @@ pub(super) struct Floor {
     handle: ServerHandle,
 }
 
-/// Serves an answer to whatever is asked.
+/// Serves one answer to every request.
 pub(super) fn serve(answer: Answer) -> anyhow::Result<Floor> {
     let status = StatusCode::from_u16(answer.status)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -45,7 +45,7 @@ pub(super) fn serve(answer: Answer) -> anyhow::Result<Floor> {
     Ok(Floor { address, handle })
 }
 
-/// What is sent is read to its end, as any server must.
+/// The request is read to its end, as any server must.
 async fn give(answer: web::Data<Fixed>, _: Bytes) -> HttpResponse {
     let (status, headers, body) = &**answer;
     let mut response = HttpResponse::build(*status);

@@ -1,7 +1,7 @@
 //! The load: connections that are kept open, each one call after the other, on a thread of its own.
 //!
-//! It writes the same bytes each time and reads no more of an answer than where it ends: a client
-//! that did more would be what is measured.
+//! It writes the same bytes each time and reads no more of an answer than its end: a client that did more
+//! would be measured itself.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -45,7 +45,7 @@ impl Measured {
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// What a server does not write by itself.
+    /// The headers that a server does not write by itself.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }

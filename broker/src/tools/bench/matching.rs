@@ -1,5 +1,5 @@
-//! The matcher measured: how long a search takes in a market of so many offers, beside the least
-//! that it could take and beside the same question asked of PostgreSQL.
+//! Measures the matcher: how long a search takes in a market of so many offers, beside the least that it
+//! could take and beside the same question to PostgreSQL.
 //!
 //! The answers are compared with those of looking at each offer by itself before anything is timed;
 //! one that differs ends the measurement. All of it runs on one thread, in this process.
@@ -28,13 +28,13 @@ use floors::{Columns, Scan, SortedIndex};
 pub use reprice::{Repriced, measure_reprice};
 use requests::{Expected, REQUESTS, Request, Requests, TOP};
 
-/// The seed of the market, and of what is asked of it.
+/// The seed of the market, and of the requests to it.
 const SEED: u64 = 1;
 
 /// How often each request is timed.
 const ROUNDS: usize = 5;
 
-/// What was measured in a market of one size, of one core.
+/// The measurements in a market of one size, of one core.
 #[derive(Debug, Clone, Serialize)]
 pub struct MatchFigures {
     /// Offers on sale.
@@ -51,7 +51,7 @@ pub struct MatchFigures {
     pub gang_p50_us: f64,
     /// A plan of a training run. Units: milliseconds.
     pub train_plan_p50_ms: f64,
-    /// A plan of a fleet, without a simulation of its tails.
+    /// A plan of a fleet, without a simulation of its tail latency.
     pub serve_plan_p50_ms: f64,
     /// The same with one.
     pub serve_tails_p50_ms: f64,
@@ -63,7 +63,7 @@ pub struct MatchFigures {
     pub postgres_p50_us: Option<f64>,
     /// The memory of the process once the snapshot stood, before anything else was made. Units: MiB.
     pub rss_mib: f64,
-    /// What is not in the object: notes for a reader.
+    /// Notes for a reader, left out of the object.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
@@ -172,8 +172,8 @@ impl Scene {
         )?)
     }
 
-    /// Compares the answers to all requests with those of looking at each offer by itself; gives
-    /// what was expected of narrow requests, wide ones and gangs.
+    /// Compares the answers to all requests with those of looking at each offer by itself; returns the
+    /// expected results of narrow requests, wide ones and gangs.
     fn check(&self, requests: &Requests) -> anyhow::Result<Vec<Expected>> {
         let Requests { narrow, wide, gang } = requests;
         let all = || narrow.iter().chain(wide).chain(gang);
@@ -245,7 +245,7 @@ fn times<Q, A>(questions: &[Q], mut ask: impl FnMut(&Q) -> A) -> Times {
     Times(nanos)
 }
 
-/// Compares what a scan finds with what was expected: how many, and at which prices.
+/// Compares the result of a scan with the expected one: how many, and at which prices.
 fn check_floors(columns: &Columns, scans: &[Scan], expected: &[Expected]) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for (scan, expected) in scans.iter().zip(expected) {
@@ -353,11 +353,11 @@ fn question(request: &Request) -> IndexedQuestion {
     }
 }
 
-/// The memory of the process at rest. Units: MiB. The allocator keeps what was freed for a second, and
-/// gives it back as something else is freed.
+/// The memory of the idle process. Units: MiB. The allocator keeps freed memory for a second, and returns it
+/// when something else is freed.
 fn settled_mib() -> anyhow::Result<f64> {
     const BLOCK_BYTES: usize = 64 << 20;
-    /// Longer than the second for which mimalloc keeps what was freed (its `purge_delay`).
+    /// Longer than the second for which mimalloc keeps freed memory (its `purge_delay`).
     const KEPT_FOR: Duration = Duration::from_millis(1_200);
     std::thread::sleep(KEPT_FOR);
     drop(black_box(vec![0_u8; BLOCK_BYTES]));

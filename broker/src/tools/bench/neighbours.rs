@@ -1,5 +1,5 @@
-//! What a tenant's plans take while another one plans as often as it may: the limits are those that the
-//! service has by default, and no two plans are for the same demand.
+//! The latency of a tenant's plans while another one plans as often as it may: the limits are the service's
+//! defaults, and no two plans are for the same demand.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const TOLD_OFF: Duration = Duration::from_millis(20);
 /// The least that counts as slower. Units: milliseconds.
 const GOAL_MS: f64 = 50.0;
 
-/// What was measured of the quiet tenant's plans, and of its neighbour's.
+/// The measurements of the quiet tenant's plans, and of its neighbour's.
 #[derive(Debug, Clone, Serialize)]
 pub struct NeighbourFigures {
     /// The cores of the machine.
@@ -38,7 +38,7 @@ pub struct NeighbourFigures {
     pub busy_p50_ms: f64,
     /// The same: all but one in a hundred.
     pub busy_p99_ms: f64,
-    /// What `busy_p99_ms` should not pass: three times the idle one, or 50 ms if that is more.
+    /// The limit for `busy_p99_ms`: three times the idle one, or 50 ms if that is more.
     pub goal_ms: f64,
     /// Plans that the neighbour got in a second.
     pub neighbour_plans_per_second: f64,
@@ -98,7 +98,7 @@ async fn times(
     let began = Instant::now();
     let mut took = Vec::new();
     for number in first.. {
-        // From when it was due, so that what holds up the measuring is part of what is measured.
+        // From when it was due, so that a delay of the measurement is part of the result.
         let due = turn.tick().await.into_std();
         if began.elapsed() > long {
             break;

@@ -1,4 +1,4 @@
-//! What is measured: a service of its own, with one worker, over a database and offers of its own.
+//! The measured service: a service of its own, with one worker, over a database and offers of its own.
 
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
@@ -19,7 +19,7 @@ use crate::platform::clock::SystemClock;
 use crate::platform::config::Config;
 use crate::service::start;
 
-/// What the plan is asked for.
+/// The demand of the plan.
 const DEMAND: &str = r#"{"kind":"gpus","gpu":"H100","count":8}"#;
 
 /// A running service to be measured.
@@ -36,14 +36,14 @@ impl Scene {
     /// Starts a service with one worker and so many synthetic offers; no call is refused for being
     /// one too many.
     ///
-    /// Errors: in words, whatever could not be started.
+    /// Errors: the part that could not be started, in words.
     pub async fn open(offers: NonZeroUsize) -> anyhow::Result<Self> {
         Self::with(offers, NonZeroUsize::MIN, false).await
     }
 
     /// The same with a worker for each core, and with the limits that a service has.
     ///
-    /// Errors: in words, whatever could not be started.
+    /// Errors: the part that could not be started, in words.
     pub async fn as_served(offers: NonZeroUsize) -> anyhow::Result<Self> {
         let cores = std::thread::available_parallelism()?;
         Self::with(offers, cores, true).await

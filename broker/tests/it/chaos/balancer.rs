@@ -1,5 +1,5 @@
-//! The load balancer before the replicas. It knows only requests: each goes to the next replica that
-//! serves, whoever took the one before.
+//! The load balancer before the replicas. It knows only requests: each goes to the next replica that serves,
+//! regardless of the replica that took the one before.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -28,13 +28,13 @@ pub(super) struct Balancer {
 struct Shared {
     behind: Vec<Address>,
     turns: [usize; 2],
-    /// Whom each request reached, and its path.
+    /// The replica that each request reached, and its path.
     passed_on: Vec<(SocketAddr, String)>,
 }
 
 impl Shared {
-    /// The replicas that serve, from the one whose turn it is. Steps of nodes have turns of their own:
-    /// among all requests it would be chance which replica a conversation goes on with.
+    /// The replicas that serve, starting with the next one. The steps of nodes rotate separately: rotated
+    /// among all requests, the replica for a conversation's next step would be random.
     fn in_turn(&mut self, path: &str) -> Vec<SocketAddr> {
         let address = |one: &Address| *one.lock().expect("sound");
         let mut up: Vec<_> = self.behind.iter().filter_map(address).collect();
@@ -79,12 +79,12 @@ impl Balancer {
         }
     }
 
-    /// Says who is behind it from now on.
+    /// Sets the replicas behind it from now on.
     pub(super) fn stand_before(&self, replicas: &[Replica]) {
         self.shared.lock().expect("sound").behind = replicas.iter().map(Replica::address).collect();
     }
 
-    /// Who took requests for paths that begin so.
+    /// The replicas that took requests for paths that begin so.
     pub(super) fn who_took(&self, prefix: &str) -> Vec<SocketAddr> {
         let shared = self.shared.lock().expect("sound");
         let of = shared.passed_on.iter();

@@ -26,7 +26,7 @@ pub(super) struct Api {
     key: String,
 }
 
-/// What a tenant wants of a reservation in the end.
+/// The tenant's final wish for a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     /// To have it.
@@ -40,7 +40,7 @@ pub(super) enum Wish {
 }
 
 impl Wish {
-    /// Whether a reservation in this state is what was wished.
+    /// Whether a reservation in this state is as wished.
     pub(super) fn is_met_by(self, state: ReservationState) -> bool {
         use CloseReason::{Cancelled, Expired, Released};
         match (self, state) {
@@ -130,7 +130,7 @@ impl Api {
         assert!(answer.status < 300, "{path}: {answer:?}");
     }
 
-    /// Waits until the reservation is in the tenant's hands or over; says whether the tenant has it.
+    /// Waits until the reservation is in the tenant's hands or over; returns whether the tenant has it.
     async fn until_settled(&self, id: ReservationId) -> bool {
         let began = Instant::now();
         loop {
@@ -162,7 +162,7 @@ impl Answer {
     }
 }
 
-/// Buys one thing after the other until told to stop, and settles what it began; gives all that was
+/// Buys one thing after the other until stopped, and settles everything it began; returns everything that was
 /// acknowledged.
 pub(super) async fn buy(
     api: Api,
@@ -206,9 +206,9 @@ pub(super) async fn keep(api: &Api, name: &str, demand: Value) -> ReservationId 
     id
 }
 
-/// Places a hold, and confirms it in the same call unless it is to be cancelled: a hold on lambda, which
-/// states no counts, may lapse before a replica serves again. Under a new key for each try that was
-/// refused; `None` when told to stop before.
+/// Places a hold, and confirms it in the same call unless its end will be a cancellation: a hold on lambda,
+/// which states no counts, may lapse before a replica serves again. Each refused try is followed by one under
+/// a new key; `None` when stopped before.
 async fn place(
     api: &Api,
     name: &str,

@@ -1,4 +1,4 @@
-//! The real binary, while something stands in front of its providers and answers in their place.
+//! The real binary, while front ends answer in place of its providers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{folder, live_on, setting};
 use crate::eventually::eventually;
 use crate::lifecycle::scene::anything_at;
 
-/// What stands in front of whom at the same time.
+/// The fronts that stand before providers at the same time.
 const PHASES: [[(Provider, Front); 3]; 2] = [
     [
         (Provider::Lambda, Front::NotFoundPage),
@@ -30,7 +30,7 @@ const PHASES: [[(Provider, Front); 3]; 2] = [
     ],
 ];
 /// For how long, by the clock of the world: longer than any proof of absence takes. `cargo xtask chaos` and
-/// `cargo xtask check --full` say half an hour.
+/// `cargo xtask check --full` use half an hour.
 const MINUTES: i64 = 12;
 
 fn running(simulator: &Simulator) -> Vec<String> {

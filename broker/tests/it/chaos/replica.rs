@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// What a replica is started with: its environment, and where its log goes.
+/// The start of a replica: its environment, and the place of its log.
 pub(crate) struct Setting {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) folder: PathBuf,

@@ -1,5 +1,5 @@
-//! Everything that plays along when processes are killed: the market, the database, the replicas, and those
-//! who look what became of it all.
+//! The surroundings of killed processes: the market, the database, the replicas, and the checks of the
+//! result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub(super) struct Scene {
     pub(super) key: Key,
     /// The database of the replicas.
     pub(super) store: Store,
-    /// What is to be removed of it; nothing of an embedded one.
+    /// The parts of it to remove; none of an embedded one.
     database: Option<TestDatabase>,
     /// Its server, where that can be killed.
     pub(super) postgres: Option<PostgresServer>,
@@ -52,8 +52,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Two replicas on the PostgreSQL that other tests use too; `None`, said aloud, where that or Redis is
-    /// missing.
+    /// Two replicas on the PostgreSQL that other tests use too; `None`, with a printed notice, where that or
+    /// Redis is missing.
     pub(super) async fn on_postgres(folder: PathBuf) -> Option<Self> {
         let redis = RedisServer::private()?;
         let database = TestDatabase::postgres().await?;
@@ -167,8 +167,8 @@ impl Scene {
         }
     }
 
-    /// Takes up the connections to a database anew that was killed: those that this process had are dead,
-    /// and each says so once.
+    /// Reconnects to a database that was killed: the connections of this process are dead, and each reports
+    /// so once.
     pub(super) async fn connect_again(&self) {
         let asked = || fixture::execute_raw(&self.store, "SELECT 1");
         join_all((0..CONNECTIONS).map(|_| asked())).await;
@@ -190,7 +190,7 @@ impl Scene {
         open.iter().map(|one| one.state.as_str()).collect()
     }
 
-    /// Has a provider end a machine that somebody uses, and waits until another stands in its place.
+    /// Makes a provider end a machine in use, and waits until another replaces it.
     pub(super) async fn lose_a_machine(&self, order: &Acknowledged) {
         let leases = async || {
             let all = self.store.leases().across_tenants();
@@ -293,7 +293,7 @@ impl Scene {
         kept
     }
 
-    /// What the leases of a reservation went through, for a person who looks for the fault.
+    /// The history of a reservation's leases, for a person who looks for the fault.
     pub(super) async fn falls(&self, order: &Acknowledged) -> Vec<String> {
         let all = self.store.leases().across_tenants();
         let leases = all.of_reservation(order.id).await.expect("leases");
@@ -347,7 +347,8 @@ impl Scene {
         }
     }
 
-    /// At most one machine was ever made for an order, and one sweep later none runs unknown.
+    /// At most one machine was ever made for an order, and after one more reconciliation no unknown machine
+    /// runs.
     pub(super) async fn assert_sound(&self) {
         let world = &self.service.world;
         for provider in Provider::ALL {

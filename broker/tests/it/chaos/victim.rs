@@ -1,4 +1,4 @@
-//! Who is killed, when, and what else goes wrong meanwhile.
+//! The victim of each kill, its time, and the other faults meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const BETWEEN_KILLS: std::ops::Range<u64> = 200..1_400;
 /// For how long a server is away at most. Units: milliseconds.
 const AWAY: std::ops::Range<u64> = 0..500;
 
-/// What goes wrong at a provider after every fourth kill.
+/// The fault at a provider after every fourth kill.
 const FAULTS: [FaultKind; 4] = [
     FaultKind::MissingGpu,
     FaultKind::SlowMemory,
@@ -26,7 +26,7 @@ const FAULTS: [FaultKind; 4] = [
     FaultKind::ReplyLostAfterCreate,
 ];
 pub(super) const FAULT_EVERY: usize = 4;
-/// What stands in front of a provider from every fifth kill to the next one.
+/// The front before a provider from every fifth kill to the next one.
 const FRONTS: [Front; 4] = [
     Front::NotFoundPage,
     Front::Gone,
@@ -35,7 +35,7 @@ const FRONTS: [Front; 4] = [
 ];
 const FRONT_EVERY: usize = 5;
 
-/// Whom a kill strikes.
+/// The victim of a kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Redis,
@@ -69,8 +69,7 @@ impl Victim {
 }
 
 impl Scene {
-    /// Kills what the seed says when the seed says, and starts it again each time; each at least
-    /// once.
+    /// Kills the victims at the times that the seed gives, and restarts each; each at least once.
     ///
     /// Gives the states in which open reservations were then.
     pub(super) async fn kill(
@@ -114,7 +113,7 @@ impl Scene {
                 redis.start();
             }
             Victim::Postgres => {
-                // One that starts without its database says so and ends: whoever runs it starts it again.
+                // A replica that starts without its database logs that and exits: its supervisor restarts it.
                 eventually("replicas that serve", async || {
                     self.replicas.iter().all(Replica::serves)
                 })
@@ -133,7 +132,7 @@ impl Scene {
         }
     }
 
-    /// After some kills something stands in front of a provider, or its next machine is broken.
+    /// After some kills a front end answers for a provider, or its next machine is broken.
     fn go_wrong(&self, number: usize, random: &mut StdRng) {
         let simulator = self.service.world.simulator();
         let stands = number % FRONT_EVERY == FRONT_EVERY - 1;

@@ -1,4 +1,4 @@
-//! `broker ledger check`, over books that are right and books that were tampered with.
+//! `broker ledger check`, over a correct ledger and over ledgers that were tampered with.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The small commands: keys, schema, document, recordings; and what all of them do with wrong input.
+//! The small commands: keys, schema, document, recordings; and the response of all of them to wrong input.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

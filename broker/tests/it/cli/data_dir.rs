@@ -214,7 +214,7 @@ async fn an_empty_or_cut_database_beside_its_key_is_refused_and_left_as_it_is() 
         Some(0)
     );
     let path = place.path().join("db/broker.db");
-    // What is still in its log goes into the file.
+    // The rest of its log goes into the file.
     let store = Store::connect(Database::Sqlite { path: path.clone() }).await;
     store.expect("it opens").close().await.expect("closes");
     let whole = fs::read(&path).expect("the file");
@@ -319,7 +319,7 @@ fn a_database_whose_sealing_key_is_missing_gets_no_other_and_a_key_that_seals_no
         assert!(why.contains("secret.key is missing"), "{args:?}: {why}");
         assert!(!key.exists(), "{args:?}");
     }
-    // With a key that is not the one, nothing is sealed anew.
+    // With the wrong key, nothing is sealed again.
     place.write("db/secret.key", &"7".repeat(64));
     let refused = run(reseal);
     assert!(

@@ -25,7 +25,7 @@ fn units(value: &Value) -> i128 {
     units.trunc().to_string().parse().expect("an integer")
 }
 
-/// What `seconds` GPU-seconds cost, rounded half to even, by integers alone.
+/// The cost of `seconds` GPU-seconds, rounded half to even, by integers alone.
 fn billed_units(seconds: i128, rate_units_per_hour: i128) -> i128 {
     let product = seconds * rate_units_per_hour;
     let (whole, rest) = (product / 3_600, product % 3_600);
@@ -111,7 +111,7 @@ fn check_summary(summary: &Value) {
     assert!(summary["cost_report_rows"].as_u64() >= Some(2));
 }
 
-/// The bill steps down: training lines end, serving lines go on, and all sum to the total (S20).
+/// The bill steps down: training lines end, serving lines continue, and all sum to the total (S20).
 #[track_caller]
 fn check_step_down(report: &Value) {
     let rows = report["rows"].as_array().expect("rows");
@@ -130,7 +130,7 @@ fn check_step_down(report: &Value) {
     assert_eq!(amounts.sum::<i128>(), units(&report["total_usd"]));
 }
 
-/// What is left of a summary when ids and the counts of the market are taken out.
+/// The rest of a summary without ids and the counts of the market.
 fn but_for_ids_and_market(mut summary: Value) -> Value {
     let object = summary.as_object_mut().expect("an object");
     for of_market in ["offers", "gpus", "providers"] {
@@ -188,7 +188,7 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
         .count();
     assert_eq!(left, 0, "nothing is left behind");
 
-    // The same seed over more supply, and this time it goes on serving.
+    // The same seed over more supply, and this time it continues serving.
     let list = place.write("bargains.csv", &a_list_cheaper_than_all());
     let list = list.to_str().expect("a path");
     let again = Running::start(place.command(["demo", "--json", "--pricesheets", list]));

@@ -1,4 +1,4 @@
-//! `broker match --facts`: what is on record of providers, from a file.
+//! `broker match --facts`: the records of providers, from a file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

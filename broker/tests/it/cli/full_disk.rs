@@ -1,5 +1,5 @@
-//! `broker serve` on the embedded database while its files cannot grow: what it answers is true, it says
-//! that it is not ready, and it goes on by itself once there is room.
+//! `broker serve` on the embedded database while its files cannot grow: its answers are true, it reports that
+//! it is not ready, and it recovers by itself once there is room.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,12 +13,12 @@ use super::serve::{Running, ask_until};
 use crate::eventually::{PATIENCE, output_of};
 use crate::service::install_tls;
 
-/// What the files may still grow by. Units: bytes.
+/// The room for the files to grow. Units: bytes.
 const ROOM: u64 = 64 * 1024;
 /// More projects than there is room for.
 const MOST: usize = 1_000;
 
-/// `broker serve`, which goes on where it may not write, as on a full disk, instead of being ended.
+/// `broker serve`, which keeps running where it may not write, as on a full disk, instead of being ended.
 fn serve(place: &Place) -> Running {
     let serve = [
         "-c",
@@ -57,8 +57,8 @@ struct Caller {
 }
 
 impl Caller {
-    /// Adds a project: whether it was; `None` where nobody can say so before the next start, for what an
-    /// I/O error left of the commit may be whole.
+    /// Adds a project; returns whether it was added. `None` when that is unknown before the next start,
+    /// because an I/O error may have left a complete commit.
     async fn adds(&self, url: &str, name: &str) -> Option<bool> {
         let ask = self.client.post(format!("{url}/v1/projects"));
         let ask = ask.bearer_auth(&self.key).json(&json!({ "name": name }));

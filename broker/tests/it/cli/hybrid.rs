@@ -1,4 +1,4 @@
-//! `broker match` of a hybrid: a run and the fleet that serves what it made.
+//! `broker match` of a hybrid: a run and the fleet that serves its result.
 
 use serde_json::{Value, json};
 

@@ -91,7 +91,7 @@ fn reseal_with_key_of_environment(place: &Place, database: (&str, &str)) -> Ende
 #[test]
 fn no_sealing_key_is_made_beside_a_database_on_a_server() {
     let place = Place::new();
-    // Nobody listens there: the file is looked for first.
+    // Nobody listens there: the file is searched for first.
     let server = ("DATABASE_URL", "postgres://robin:canary@127.0.0.1:1/books");
     let missing = reseal_with_key_of_environment(&place, server);
     let why = missing.refused();

@@ -1,5 +1,5 @@
-//! What `broker match` tells of lists that cannot be read, of names that sellers write in their own way,
-//! and of the engines of a fleet.
+//! The reports of `broker match` on lists that cannot be read, on names that sellers write in their own way,
+//! and on the engines of a fleet.
 
 use serde_json::json;
 
@@ -93,7 +93,7 @@ fn the_list_that_comes_with_the_sources_is_as_old_as_it_says_whenever_it_was_che
     assert!(reasons.contains("Listed on 2026-08-25"), "{reasons}");
 }
 
-/// Those whose nodes must be joined, and by what the first candidate's are.
+/// Those whose nodes must be joined, and the fabric of the first candidate.
 const JOINED: [(&str, &str); 5] = [
     ("llama-70b-256-gpus", "infiniband_ndr400"),
     ("llama-405b", "infiniband_ndr400"),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Ended, HEADER, OFFER_FIELDS, Place, fields};
 
-/// Ten rows of which six give offers: nine offers in all. The comment of each says what of it.
+/// Ten rows of which six give offers: nine offers in all. The comment of each states its part.
 pub(super) const ROWS: [&str; 10] = [
     // 1: two offers.
     "nebius,h100-a,H100-SXM,8,128,1600,81920,20,9.5,eu-north1,",

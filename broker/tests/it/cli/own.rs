@@ -1,4 +1,4 @@
-//! `broker match --own`: what is paid for already and what was agreed, without a server.
+//! `broker match --own`: paid capacity and agreed prices, without a server.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn the_example_of_paid_capacity_takes_it_first_and_replays_to_the_last_bit() {
     let candidates = answer["candidates"].as_array().expect("candidates");
     let covered = candidates.iter().filter(|one| one.get("covered").is_some());
     assert_eq!(covered.count(), 1);
-    // What was agreed stands in place of the list price, and says so.
+    // The agreed price replaces the list price, and is labelled as agreed.
     let agreed = candidates
         .iter()
         .find(|one| one["sku"] == "gpu-h100-sxm_8gpu-128vcpu-1600gb")

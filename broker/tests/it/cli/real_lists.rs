@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::Place;
 use crate::eventually::output_of;
 
-/// The lists, where a checkout of them stands beside ours.
+/// The lists, where a checkout of them lies beside ours.
 fn lists() -> Option<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/market");
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -72,7 +72,7 @@ fn scan(files: &[PathBuf]) -> (u64, Vec<Priced>) {
     (rows, priced)
 }
 
-/// What a row sells, after the names are resolved and prices that cannot be meant are dropped.
+/// The offer of a row, after names are resolved and implausible prices are dropped.
 fn prices_of(row: &BTreeMap<&str, String>) -> Vec<Priced> {
     let number = |name: &str| row[name].parse::<Decimal>().ok();
     let count = number("gpu_count").expect("a count");
@@ -160,7 +160,7 @@ fn the_ten_cheapest_of_five_skus_are_those_of_a_brute_force_scan() {
             .flat_map(|one| {
                 let price = one["price_usd_hour"].as_str().expect("a string");
                 let price: Decimal = price.parse().expect("a decimal");
-                // The same at other places stands in one candidate.
+                // The same offer at other places is in one candidate.
                 let also_at = one["also_at"].as_array().map_or(0, Vec::len);
                 std::iter::repeat_n(price, 1 + also_at)
             })

@@ -1,4 +1,4 @@
-//! `broker serve` as a process: it says where it listens, answers, and ends when it is asked to.
+//! `broker serve` as a process: it prints its address, answers, and ends when it is asked to.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
@@ -33,7 +33,7 @@ impl Running {
                 kept.push_str(&line);
                 kept.push('\n');
                 drop(kept);
-                // Nobody waits for lines any more once the test has what it looked for.
+                // Nobody waits for lines any more once the test has found its line.
                 let _ = sender.send(line);
             }
         });
@@ -44,7 +44,7 @@ impl Running {
         }
     }
 
-    /// Waits for a line that holds this, and gives what follows it up to white space.
+    /// Waits for a line that contains this, and returns the text after it up to white space.
     pub(super) fn told(&self, before: &str) -> String {
         let started = Instant::now();
         while let Some(left) = PATIENCE.checked_sub(started.elapsed()) {
@@ -72,7 +72,7 @@ impl Running {
         self.stderr.lock().expect("nobody panics with it").clone()
     }
 
-    /// Asks it to end by a signal, as a terminal or a service manager does, and waits for that.
+    /// Asks it to end by a signal, as a terminal or a service manager does, and waits for the end.
     pub(super) fn end_by(mut self, signal: &str) -> Ended {
         let kill = format!("kill -{signal} {}", self.child.id());
         let sent = Command::new("sh")

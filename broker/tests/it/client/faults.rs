@@ -1,5 +1,5 @@
-//! What the client does when the service is busy, breaks off or is not there: a service of a few
-//! lines plays that. What it was asked is kept.
+//! The client's behaviour when the service is busy, breaks off or is not there: a service of a few lines
+//! plays that. The requests are kept.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::Shell;
 use crate::eventually::in_time;
 
-/// What the service does with one request.
+/// The service's answer to one request.
 enum Does {
     /// Answers with a status, further headers and a body.
     Answer(u16, &'static str, Value),

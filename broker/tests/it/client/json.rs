@@ -1,5 +1,5 @@
-//! `--json` prints what the API answers, one document on stdout and nothing else; without it, a
-//! table or a sheet says the same to people.
+//! `--json` prints the API's answer, one document on stdout and nothing else; without it, a table or a sheet
+//! shows the same to people.
 
 use market::identity::Role;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ async fn with_json_each_command_prints_the_answer_of_the_api() {
         assert_eq!(moved["state"], state, "{verb}");
         let shown = service.with(&key).get(&format!("/v1/reservations/{id}"));
         let mut shown = shown.await.expect(200);
-        // The answer to a change is the reservation without what is looked up beside it.
+        // The answer to a change is the reservation without the data that is looked up beside it.
         let shown = shown.as_object_mut().expect("an object");
         shown.retain(|field, _| moved.get(field).is_some());
         assert_eq!(moved.as_object(), Some(&*shown), "{verb}");

@@ -23,7 +23,7 @@ use tokio::process::{Child, Command};
 use crate::eventually::in_time;
 use crate::service::{Key, Service};
 
-/// A user at a shell: a home, and what their environment says.
+/// A user at a shell: a home, and their environment.
 struct Shell {
     home: TempDir,
     environment: Vec<(&'static str, String)>,
@@ -68,7 +68,7 @@ impl Shell {
         self.home.path().join(".config/gpu-broker/profiles.toml")
     }
 
-    /// Starts a command given as one line; words are parted by white space.
+    /// Starts a command given as one line; words are separated by white space.
     fn start(&self, line: &str) -> Child {
         Command::new(env!("CARGO_BIN_EXE_broker"))
             .args(line.split_whitespace())
@@ -84,8 +84,8 @@ impl Shell {
             .expect("the command starts")
     }
 
-    /// Starts a command on a terminal of its own, which shows what it writes on standard output; `None`
-    /// where nothing makes one, unless that is required.
+    /// Starts a command on a terminal of its own, which shows its standard output; `None` where no terminal
+    /// can be made, unless one is required.
     fn start_on_a_terminal(&self, line: &str) -> Option<Child> {
         let command = format!("{} {line}", env!("CARGO_BIN_EXE_broker"));
         let child = Command::new("script")
@@ -126,7 +126,7 @@ impl Shell {
         ended(child).await
     }
 
-    /// Runs a command that must succeed, and gives what it printed.
+    /// Runs a command that must succeed, and returns its output.
     async fn told(&self, line: &str) -> String {
         let ended = self.run(line).await;
         assert_eq!(ended.status, Some(0), "{line}: {ended:?}");

@@ -1,4 +1,4 @@
-//! `broker recheck`: the script that runs on a node, and what takes it back.
+//! `broker recheck`: the script that runs on a node, and its withdrawal.
 
 use super::Shell;
 use crate::access::fleet;

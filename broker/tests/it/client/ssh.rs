@@ -1,4 +1,4 @@
-//! The `ssh` that `access` says comes next logs in as a shell reads it, by the key that is known here.
+//! The `ssh` command that `access` prints logs in as printed, by the key that is known here.
 
 use std::env;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::access::{fleet, reserve};
 use crate::eventually::in_time;
 use crate::service::Service;
 
-/// Makes a key pair; `false`, said aloud, where there is no OpenSSH client, unless one is required.
+/// Makes a key pair; `false`, with a printed notice, where there is no OpenSSH client, unless one is
+/// required.
 async fn make_key_pair(file: &Path) -> bool {
     let mut keygen = Command::new("ssh-keygen");
     keygen
@@ -30,7 +31,7 @@ async fn make_key_pair(file: &Path) -> bool {
     false
 }
 
-/// Whether the command that comes next logs in, and what was printed beside it.
+/// Whether the next command logs in, and the output beside it.
 async fn logs_in(shell: &Shell, access: &str) -> (bool, String) {
     let ended = shell.run(access).await;
     assert_eq!(ended.status, Some(0), "{ended:?}");

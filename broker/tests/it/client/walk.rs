@@ -1,4 +1,4 @@
-//! From a login to the cost report with the client alone, while the test turns the clock.
+//! From a login to the cost report with the client alone, while the test advances the clock.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ async fn until_confirmed(caller: &Caller<'_>, watch: &mut Child) {
     .await;
 }
 
-/// Turns the clock until the reservation is in this state.
+/// Advances the clock until the reservation is in this state.
 async fn turn_until(service: &Service, caller: &Caller<'_>, id: &str, state: &str) {
     for _ in 0..240 {
         let shown = caller.get(&format!("/v1/reservations/{id}")).await;
@@ -212,7 +212,7 @@ async fn access_is_shown_in_each_form(shell: &Shell, id: &str) {
         let told = shell.run(&format!("access {id} --{flag}")).await;
         let written = access.pointer(file).and_then(Value::as_str);
         let written = written.expect("a file").to_owned();
-        // Which key is installed is known to whoever added it; its private half is not here.
+        // The installed key is known to its owner.
         let key = shell.home.path().join("laptop.pub");
         let key = format!("    IdentityFile \"{}\"\n", key.display());
         let expected = match flag {

@@ -1,5 +1,5 @@
-//! What commands print for people keeps to their terminal: no line is wider, no word is broken and no id
-//! cut. Colours are where a terminal has them, and nothing of either is in what programs read.
+//! The output of commands for people keeps to their terminal: no line is wider, no word is broken and no id
+//! cut. Colours appear only on a terminal that has them, and never in output for programs.
 
 mod changes;
 mod database;
@@ -22,7 +22,7 @@ use crate::service::{Service, orderable_demand};
 /// Columns of terminals.
 pub(crate) const WIDTHS: [usize; 4] = [60, 80, 100, 120];
 
-/// What only reads from the service.
+/// Commands that only read from the service.
 const READING: [&str; 29] = [
     "offers --limit 60",
     "offers --terms spot",
@@ -106,10 +106,10 @@ fn ids(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What is wrong with what a command printed on a terminal of so many columns.
+/// The faults of a command's output on a terminal of so many columns.
 pub(crate) fn faults(command: &str, width: usize, printed: &str) -> Vec<String> {
-    // What is longer than the narrowest terminal stands alone: the end of a chain of the audit log, a hash,
-    // and paths.
+    // Texts longer than the narrowest terminal have a line of their own: the end of a chain of the audit log,
+    // a hash, and paths.
     let is_word = |line: &str| !line.trim().trim_end_matches(" \\").contains(' ');
     let wide = printed
         .lines()
@@ -122,7 +122,7 @@ pub(crate) fn faults(command: &str, width: usize, printed: &str) -> Vec<String> 
     wide.chain(cut).chain(coloured).collect()
 }
 
-/// A command with its names replaced by what they stand for.
+/// A command with its placeholders replaced by values.
 fn filled(command: &str, names: &[(&str, String)]) -> String {
     let mut command = command.to_owned();
     for (name, value) in names {
@@ -301,7 +301,7 @@ async fn names(
     ]
 }
 
-/// What is wrong with what a program read.
+/// The faults of output for a program.
 fn not_one_document(command: &str, ended: &Ended) -> Option<String> {
     let is_document = ended.stdout.lines().count() == 1
         && serde_json::from_str::<Value>(&ended.stdout).is_ok()

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use secrecy::SecretString;
 
-/// Does as it is told on its input, and takes the server and its folder away when that ends: however
-/// the test ends, the server ends too. It has started when it says so: its socket is there before it listens.
+/// Runs the commands on its input, and removes the server and its folder when the input ends: the server ends
+/// with the test in every case. It reports when it has started, because its socket exists before it listens.
 const KEEPER: &str = r#"
 dir=$(mktemp -d /tmp/broker-test-redis.XXXXXX)
 server=
@@ -43,7 +43,7 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    /// A fresh server from the installed binary; `None`, said aloud, where there is none.
+    /// A fresh server from the installed binary; `None`, with a printed notice, where there is none.
     pub(crate) fn private() -> Option<Self> {
         if let Err(why) = Command::new("redis-server").arg("--version").output() {
             skip(&why.to_string());
@@ -77,7 +77,7 @@ impl RedisServer {
         self.order("start");
     }
 
-    /// Kills it: what it held is gone.
+    /// Kills it: its data is gone.
     pub(crate) fn kill(&mut self) {
         self.order("kill");
     }
@@ -120,7 +120,7 @@ pub(crate) enum AnyRedis {
 }
 
 impl AnyRedis {
-    /// `None`, said aloud, where there is none.
+    /// `None`, with a printed notice, where there is none.
     pub(crate) fn find() -> Option<Self> {
         match env::var("TEST_REDIS_URL") {
             Ok(url) => Some(Self::Named(SecretString::from(url))),

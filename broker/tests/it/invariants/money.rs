@@ -1,4 +1,4 @@
-//! What is charged: nothing before the hand-off (5), and books that balance (7).
+//! Charges: nothing before the hand-off (5), and a ledger that balances (7).
 
 use market::ledger::Account;
 use market::money::Money;

@@ -1,4 +1,4 @@
-//! What is ordered: never without a row (2), never twice (3), for a gang all or nothing (4).
+//! Orders: never without a row (2), never twice (3), for a gang all or nothing (4).
 
 use std::collections::BTreeSet;
 
@@ -99,9 +99,9 @@ async fn invariant_03_a_worker_whose_claim_ran_out_changes_nothing_any_more() {
             (Op::Request, 0) => Fate::Wait,
             _ => Fate::Forward,
         });
-        // The first worker's order is on its way for longer than its claim lasts; a second one
-        // finds nothing under the mark, on lists that are empty for long enough to prove it. What the
-        // first then brings home must not be lost.
+        // The first worker's order is on its way for longer than its claim lasts; a second one finds nothing
+        // under the mark, on lists that are empty for long enough to prove it. The machine that the first
+        // then reports must not be lost.
         let (worked, ()) = tokio::join!(fulfil::work_until_idle(scene.broker()), async {
             in_time("a call that waits", scene.line.hangs()).await;
             for seconds in [i64::from(fulfil::CLAIM_SECONDS) + 1, 600] {

@@ -1,5 +1,5 @@
-//! What may be sold: never more than there is (1), nothing without a price and nothing delisted on
-//! an empty list (9), whatever one provider does to itself (11).
+//! The supply that may be sold: never more than there is (1), nothing without a price and nothing delisted on
+//! an empty list (9), regardless of any one provider's faults (11).
 
 use broker::flow::reserve::{self, Particulars, ReserveError};
 use broker::flow::{fulfil, ingest, plan};
@@ -36,8 +36,8 @@ async fn leave_free(scene: &Scene, nodes: u32) {
     assert_eq!(scene.read_providers().await.len(), 0);
 }
 
-/// Places holds of one node all at once; gives those that were placed. The others find what they
-/// planned with gone, or nothing left to plan with.
+/// Places holds of one node all at once; returns those that were placed. The others find their planned nodes
+/// gone, or none left to plan with.
 async fn race_for_holds(scene: &Scene, racers: usize) -> Vec<ReservationId> {
     let demand = serde_json::from_value(training(8)).expect("a demand");
     let mut race = tokio::task::JoinSet::new();

@@ -1,5 +1,5 @@
-//! Who sees what (13), and what passes as real (14). What a broker refuses to start from is in
-//! `start`, what its API shows to strangers in `tenants`.
+//! Visibility for callers (13), and real against simulated (14). `start` tests a broker's refusals to start,
+//! and `tenants` the answers of its API to strangers.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
         ] {
             assert!(matches!(refused, Err(ReserveError::Unknown(unknown)) if unknown == id));
         }
-        // What it may not name, it may not use either.
+        // A caller may not use a thing that it may not name.
         let theirs = plan::make_plan(broker, &outside, demand())
             .await
             .expect("a plan");
@@ -111,7 +111,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             "{held:?}"
         );
 
-        // The same words as for what never was.
+        // The same answer as for a thing that never existed.
         let words = |error: ReserveError| error.to_string();
         let never = ReservationId::from_uuid(broker.new_uuid());
         let of_never = words(

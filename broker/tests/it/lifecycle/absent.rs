@@ -1,5 +1,5 @@
-//! Machines that a provider does not show: when it is proved that they are gone, and what happens until
-//! then and if they come back.
+//! Machines that a provider does not show: when it is proved that they are gone, and the course until then
+//! and if they come back.
 
 use broker::flow::reach::probe_all;
 use broker::flow::reconcile::{Orders, Swept, sweep, sweep_with};
@@ -16,7 +16,7 @@ use store::leases::Lease;
 
 use super::scene::{Scene, training};
 
-/// A machine of its own at voltagepark, which knows nothing any more of what has ended.
+/// A machine of its own at voltagepark, which forgets ended machines.
 fn machine() -> Value {
     json!({
         "kind": "gpus", "gpu": "H100-SXM", "count": 8,
@@ -37,7 +37,7 @@ async fn lease(scene: &Scene, id: ReservationId) -> Lease {
     scene.leases(id).await.remove(0)
 }
 
-/// What was told of missing leases so far, the oldest first.
+/// The notices about missing leases so far, the oldest first.
 async fn told(scene: &Scene) -> Vec<EventType> {
     let events = scene.store().events().of(scene.tenant);
     let all = events.list(&EventFilter::default(), 10_000).await;
@@ -47,7 +47,7 @@ async fn told(scene: &Scene) -> Vec<EventType> {
         .collect()
 }
 
-/// A minute passes, the prober looks, and the workers do what is due.
+/// A minute passes, the prober looks, and the workers do the due work.
 async fn minute(scene: &Scene) {
     scene.pass_seconds(60);
     probe_all(scene.broker())
@@ -66,7 +66,7 @@ async fn a_machine_that_vanished_is_missed_until_two_lists_prove_it_and_replaced
         scene.turn(300).await;
         let before = lease(&scene, ids[0]).await;
         scene.take_away(&before).await;
-        // The list lags behind what it shows by so much at most.
+        // The longest lag of the list.
         scene.pass_seconds(60);
         let swept = sweep(scene.broker()).await.expect("an answer");
         assert_eq!(swept.missing, 1);

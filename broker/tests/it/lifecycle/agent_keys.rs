@@ -30,7 +30,7 @@ async fn a_node_that_commits_the_key_of_another_order_is_refused() {
         let nonce = first.nonce();
         let refused = commit(&scene, &scripts[1], (hosts[1], &key)).await;
         refused.assert_refused(409, "agent_key_committed");
-        // What it committed itself it may say again, and hears the same.
+        // It may repeat its own commitment, and gets the same answer.
         let again = commit(&scene, &scripts[0], (hosts[0], &key)).await;
         assert_eq!(again, first);
         let own = commit(&scene, &scripts[1], (hosts[1], &fresh_key())).await;

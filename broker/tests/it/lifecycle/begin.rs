@@ -26,13 +26,14 @@ use super::scene::{Scene, training};
 use super::spoken::{Heard, Timed, commit, fresh_key, say};
 use crate::eventually::{beside, eventually, in_time};
 
-/// What a node that waited for the others has beyond the time of step 2, for it pauses before it asks again.
+/// The extra time of a node that waited for the others, beyond the time of step 2, because it pauses before
+/// it asks again.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
 /// The conversation of a node that is played.
 type Talk = oneshot::Receiver<Result<AgentOutcome, AgentError>>;
 
-/// A rental of two nodes that are up and of which none says anything by itself, and its script.
+/// A rental of two nodes that are up and send nothing by themselves, and its script.
 struct Rental {
     scene: Scene,
     lease: Lease,
@@ -61,7 +62,7 @@ impl Rental {
         commit(&self.scene, &self.script, (host, key)).await
     }
 
-    /// What the service says to the result of step 2 of a node whose result it does not get to see.
+    /// The service's answer to the result of step 2 of a node whose result it does not get to see.
     async fn answer(&self, key: &str) -> Heard {
         let roots = json!({ "agent_key": key });
         say(&self.scene, &self.script, Step::Roots, &roots).await
@@ -83,7 +84,7 @@ impl Rental {
         })
     }
 
-    /// A node whose messages arrive at the replica at hand when this says.
+    /// A node whose messages arrive at the replica at hand at this time.
     fn proves_itself_at(
         &self,
         node: u32,
@@ -110,7 +111,7 @@ impl Rental {
         })
     }
 
-    /// What another replica than the one that nodes reach says to the result of step 2.
+    /// The answer to the result of step 2 by another replica than the one that nodes reach.
     async fn answer_elsewhere(&self, key: &str) -> StepRefusal {
         let (id, token) = access(&self.script);
         let roots = (json!({ "agent_key": key }), Instant::now());
@@ -141,7 +142,7 @@ impl Rental {
     }
 }
 
-/// What a conversation came to.
+/// The outcome of a conversation.
 async fn outcome(talk: Talk) -> AgentOutcome {
     let outcome = in_time("the end of the conversation", talk).await;
     outcome.expect("no panic").expect("a conversation")
@@ -245,8 +246,8 @@ async fn a_lease_passes_though_an_agent_of_it_died_while_it_waited() {
 /// When the last node of a rental enrolled: after the first moment, and before the second.
 type Begun = Arc<Mutex<Option<(Instant, Instant)>>>;
 
-/// Plays a machine that speaks for both nodes of a rental, of which it goes on with the second once the first
-/// is proved; gives what becomes of the second. `first` begins to prove the first.
+/// Plays a machine that poses as both nodes of a rental, and continues with the second once the first is
+/// proved; returns the outcome of the second. `first` begins to prove the first.
 async fn one_after_the_other(
     rental: &Rental,
     first: impl FnOnce() -> Talk,
@@ -268,8 +269,8 @@ async fn one_after_the_other(
     outcome(second).await.verdict
 }
 
-/// What becomes of a second node that fetches what it is asked once the first is proved, and answers that at
-/// the limit of step 2, or beyond it.
+/// The outcome for a second node that fetches its order once the first is proved, and answers it at the limit
+/// of step 2, or beyond it.
 async fn answered_at_the_limit(store: &Store, is_beyond: bool) -> (Verdict, Option<Outcome>) {
     let rental = Rental::up(store).await;
     let begun: Begun = Arc::default();
@@ -322,7 +323,7 @@ async fn a_node_that_waited_for_the_others_has_all_the_time_that_it_would_have_a
     .await;
 }
 
-/// What becomes of the node that lets all begin, whose answer arrives at the limit of step 2, or beyond it.
+/// The outcome for the node that lets all begin, whose answer arrives at the limit of step 2, or beyond it.
 async fn last_to_enrol(store: &Store, is_beyond: bool) -> (Verdict, Option<Outcome>) {
     let rental = Rental::up(store).await;
     rental.commit(1, &fresh_key()).await;
@@ -388,7 +389,7 @@ async fn a_node_that_is_late_on_another_replica_begins_anew_with_all_others_of_i
             rental.commit(node, key).await;
         }
         rental.scene.restart().await;
-        // A minute is over, and what it has to ask again is not: its message is looked at.
+        // A minute is over, and the time to ask again is not: its message is checked.
         rental.set_back(TimeDelta::seconds(60)).await;
         let looked_at = rental.answer_elsewhere(&keys[1]).await;
         assert!(
@@ -399,7 +400,7 @@ async fn a_node_that_is_late_on_another_replica_begins_anew_with_all_others_of_i
         let late = rental.answer_elsewhere(&keys[1]).await;
         assert!(matches!(late, StepRefusal::Interrupted), "{late:?}");
         for (node, key) in keys.iter().enumerate() {
-            // The other one is in time where it was let begin, and hears of it all the same.
+            // The other one is in time where it began, and gets its answer in any case.
             let told = [rental.answer(key).await, rental.commit(node, key).await];
             for told in told {
                 told.assert_refused(409, "verification_interrupted");
@@ -451,7 +452,7 @@ async fn a_node_that_does_not_come_back_after_an_interruption_is_named() {
         assert!(matches!(late, StepRefusal::Interrupted), "{late:?}");
         rental.commit(1, &fresh_key()).await;
         let note = rental.falls().await.fall_note.unwrap_or_default();
-        let words = "node 0 of the lease did not begin anew after an interruption; \
+        let words = "node 0 of the lease did not begin again after an interruption; \
                      node 1 of the lease only waited for that";
         assert!(note.ends_with(words), "{note}");
         rental.scene.close().await;

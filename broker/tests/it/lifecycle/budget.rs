@@ -1,4 +1,5 @@
-//! A budget is spent: it is told, announced, and what runs is ended as its tenant would end it.
+//! A budget is spent: the broker reports it, announces the end, and ends running reservations as their tenant
+//! would.
 
 use broker::tenant::spending::{self, Watched};
 use market::event::EventType;
@@ -39,7 +40,7 @@ async fn a_spent_budget_ends_what_runs_after_its_grace_and_metering_ends_there()
         let rate = scene.reservation(running).await.lines[0].rate;
         let hourly = rate.money_per_gpu_hour();
         let charged = scene.charged(running).await.0;
-        // What it used so far, and an hour.
+        // Its use so far, and an hour.
         let cap = rate.cost_of(charged + 3_600).expect("it fits");
         let budget = budget(&scene, cap).await;
         assert_eq!(watch().await, quiet);

@@ -1,4 +1,4 @@
-//! The ceiling that a tenant gave beforehand, and what may stand in for a machine that failed.
+//! The ceiling that a tenant set beforehand, and the possible replacements of a machine that failed.
 
 use market::ids::ReservationId;
 use market::reservation::{CloseReason, ReservationState as S};
@@ -26,8 +26,8 @@ fn break_all(scene: &Scene, provider: Provider, times: u32) {
         .expect("a fault that fits");
 }
 
-/// What the leases of a reservation that are in use cost an hour at their providers, and the
-/// dearest of all that were ever ordered. Units: US dollars an hour for one node.
+/// The hourly cost at the providers of a reservation's leases in use, and the dearest of all that were ever
+/// ordered. Units: US dollars an hour for one node.
 async fn costs(scene: &Scene, id: ReservationId) -> (Decimal, Decimal) {
     let leases = scene.leases(id).await;
     let price = |lease: &store::leases::Lease| {
@@ -69,7 +69,7 @@ async fn every_limb_of_a_ceiling_binds_and_what_lies_under_all_is_taken_at_the_q
         break_all(&scene, Provider::Voltagepark, 100);
         let dear_gpus = json!({ "usd_per_gpu_hour": "3", "usd_per_hour": "23.91" });
         ends_without_capacity(&scene, nodes(1, dear_gpus), "19.92").await;
-        // What failed everywhere rests a while.
+        // Offers that failed everywhere are in cool-down for a while.
         scene.turn(4_000).await;
         let under_both = json!({ "usd_per_gpu_hour": "2.99", "usd_per_hour": "23.92" });
         let id = scene.reserve_until_active(nodes(1, under_both)).await;

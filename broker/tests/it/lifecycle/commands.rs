@@ -1,5 +1,5 @@
-//! What the tenant asks for while workers are at it: cancel, release, confirm, extend; and what
-//! time does by itself: a hold lapses, a window ends.
+//! The tenant's requests while workers are at it: cancel, release, confirm, extend; and the effects of time
+//! alone: a hold lapses, a window ends.
 
 use broker::flow::fulfil;
 use broker::flow::reserve::{self, ReserveError};
@@ -223,7 +223,7 @@ async fn a_hold_that_lapses_frees_its_offer() {
             matches!(refused, Err(ReserveError::NothingMatches { .. })),
             "{refused:?}"
         );
-        // Nor does such a hold stand for long.
+        // Such a hold is short as well.
         scene.turn(119).await;
         assert_eq!(scene.state(held[0]).await, S::Held);
         scene.turn(1).await;
@@ -253,7 +253,7 @@ async fn the_end_of_the_window_releases_by_itself_and_is_charged_to_exactly_then
         let left = (end - scene.broker().now()).num_seconds();
         scene.turn(left - 1).await;
         assert_eq!(scene.state(id).await, S::Active);
-        // We come to it late.
+        // The round handles it late.
         scene.turn(500).await;
         scene.until(id, S::Closed(CloseReason::WindowEnded)).await;
         assert_eq!(scene.charged(id).await.0, 8 * (end - from).num_seconds());

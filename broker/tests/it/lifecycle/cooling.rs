@@ -1,4 +1,4 @@
-//! An offer that fails again and again rests: plans say so, and what was quoted of it is not held.
+//! An offer that fails again and again goes into cool-down: plans report that, and its quotes cannot be held.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use store::leases::Lease;
 
 use super::scene::{Scene, fleet};
 
-/// Longer than an offer rests here after it failed.
+/// Longer than the cool-down of an offer here.
 const COOL_DOWN_SECONDS: i64 = 8_000;
 
 async fn plan(scene: &Scene) -> Arc<PlanRecord> {
@@ -87,7 +87,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
         let quoted = quoted.await.expect("a quote");
         let third = fail(&scene, 1).await;
 
-        // What was planned and quoted before is not had.
+        // Earlier plans and quotes cannot be used.
         let again = quote::make_quote(scene.broker(), &whose, twice.id, rank, None).await;
         let Err(QuoteError::CoolingDown(CoolingDown {
             offer: named,
@@ -146,7 +146,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
     .await;
 }
 
-/// Five minutes, for which what was counted is good, and a second.
+/// Five minutes, for which the counts are good, and a second.
 const COUNTED_ANEW_SECONDS: i64 = 301;
 const DAY_SECONDS: i64 = 86_400;
 
@@ -171,7 +171,7 @@ async fn plans_know_within_minutes_how_orders_ended_and_forget_it_after_thirty_d
         assert_eq!(failed_there().await, 1);
         scene.pass_seconds(2 * DAY_SECONDS);
         assert_eq!(failed_there().await, 0);
-        // What was counted before the clock was set back is of the future.
+        // Failures counted before the clock was set back are in the future.
         scene.pass_seconds(-5 * DAY_SECONDS);
         assert_eq!(failed_there().await, 1);
         scene.close().await;

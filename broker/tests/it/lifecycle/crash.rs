@@ -1,8 +1,7 @@
-//! The broker is killed at every step of a reservation's life, started again and swept once. What
-//! must come out is always the same: one machine per order, none leaked, the books balanced.
+//! The broker is killed at every step of a reservation's life, restarted, and reconciled once. The result
+//! must always be the same: one machine per order, none leaked, a ledger that balances.
 //!
-//! To be killed is to have one's future dropped: nothing after that point happens, and a
-//! transaction that was open is rolled back.
+//! A kill drops the future: nothing after that point happens, and an open transaction is rolled back.
 
 mod cut;
 
@@ -22,9 +21,9 @@ use store::fixture::{TestDatabase, for_each_database, for_usual_database, interr
 use super::scene::{Scene, fleet, training};
 use super::tap::{Fate, Op};
 
-/// Longer than a claim lasts, so that what a dead worker had is free again.
+/// Longer than a claim lasts, so that a dead worker's claims are free again.
 const CLAIM_RUNS_OUT_SECONDS: i64 = fulfil::CLAIM_SECONDS as i64 + 1;
-/// Between two scenarios: longer than an offer rests after it failed.
+/// Between two scenarios: longer than the cool-down of an offer.
 const COOL_DOWN_SECONDS: i64 = 2_000;
 
 /// Where lives are killed: in part by default, everywhere with CRASH_POINTS=all, as `cargo xtask check --full`
@@ -75,7 +74,7 @@ impl Killer for AtCall {
     }
 }
 
-/// Kills the worker that is about to save what came of its round, where the gate is closed.
+/// Kills the worker that is about to save the result of its round, where the gate is closed.
 struct AtSave;
 
 impl Killer for AtSave {
@@ -91,7 +90,7 @@ impl Killer for AtSave {
     }
 }
 
-/// Kills the worker when it has come to its await points so many times.
+/// Kills the worker when it has reached its await points so many times.
 struct AtAwait {
     left: AtomicUsize,
     seen: AtomicUsize,
@@ -144,8 +143,7 @@ impl Killer for AtWrite {
     }
 }
 
-/// What is lived through under a killer: the demand, and how it is leased where every node is an
-/// order of its own.
+/// The scenario under a killer: the demand, and its leases where every node is an order of its own.
 struct Life {
     demand: Value,
     leases: usize,
@@ -153,7 +151,7 @@ struct Life {
     provider: Provider,
 }
 
-/// A gang of so many nodes with eight GPUs, whose provider says when a machine was made.
+/// A gang of so many nodes with eight GPUs, whose provider states when a machine was made.
 fn gang(nodes: u32) -> Life {
     Life {
         demand: training(8 * nodes),
@@ -163,7 +161,7 @@ fn gang(nodes: u32) -> Life {
     }
 }
 
-/// A fleet of so many small machines, whose provider does not say so and takes a while to end them.
+/// A fleet of so many small machines, whose provider does not state that and takes a while to end them.
 fn small(nodes: u32) -> Life {
     Life {
         demand: fleet(nodes),
@@ -173,8 +171,8 @@ fn small(nodes: u32) -> Life {
     }
 }
 
-/// One step of the life: works under the killer. After a kill the broker is started again when the
-/// dead worker's claim has run out, sweeps once and works on; says whether that happened.
+/// One step of the life: works under the killer. After a kill the broker restarts when the dead worker's
+/// claim has run out, reconciles once and works on; returns whether that happened.
 async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
     let killed = killer.work(scene).await.is_none();
     if killed {
@@ -183,7 +181,7 @@ async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
         scene.restart().await;
         scene.pass_seconds(CLAIM_RUNS_OUT_SECONDS);
         scene.read_providers().await;
-        // Whatever is found by a row is not stray, also before a worker has come to it.
+        // A machine that a row names is not stray, even before a worker has handled it.
         let swept = reconcile::sweep(scene.broker())
             .await
             .expect("the database answers");
@@ -194,7 +192,7 @@ async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
     killed
 }
 
-/// A whole life under a killer, from confirmed to closed; says whether the killer struck.
+/// A whole life under a killer, from confirmed to closed; returns whether the killer struck.
 async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     let owed = scene.payable(life.provider).await - scene.billed_by(life.provider);
     let id = scene.reserve(life.demand.clone()).await;
@@ -250,13 +248,13 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     let more = scene.payable(life.provider).await - scene.billed_by(life.provider) - owed;
     let most = if killed { most } else { Decimal::ZERO };
     assert!(more >= Decimal::ZERO && more <= most, "{more} of {most}");
-    // An offer that failed rests for a while.
+    // An offer that failed is in cool-down for a while.
     scene.pass_seconds(COOL_DOWN_SECONDS);
     scene.read_providers().await;
     killed
 }
 
-/// Kills the worker at calls to the provider in turn; says how many calls there are to be killed at.
+/// Kills the worker at each call to the provider in turn; returns how many such calls there are.
 async fn kill_at_calls(scene: &mut Scene, life: &Life, parts: &Thoroughness) -> usize {
     let mut points = 0;
     for fate in [Fate::HangBefore, Fate::HangAfter] {
@@ -307,7 +305,7 @@ async fn a_worker_killed_before_or_after_any_call_for_a_fleet_of_two_leaves_one_
     survives_a_kill_at_any_call(small(2)).await;
 }
 
-/// Kills the worker before saves in turn; says how many there are to be killed before.
+/// Kills the worker before each save in turn; returns how many saves there are.
 async fn kill_before_saves(scene: &mut Scene, life: &Life, parts: &Thoroughness) -> usize {
     let mut saves = parts.first;
     loop {
@@ -359,7 +357,7 @@ async fn survives_a_kill_at_any_await(life: Life) {
             if live(&mut scene, &life, &killer).await {
                 kills += 1;
             } else {
-                // How often a life awaits varies with what else the machine does.
+                // The number of awaits of a life varies with the load of the machine.
                 awaits = awaits.min(killer.seen.into_inner());
             }
         }
@@ -388,7 +386,7 @@ async fn a_worker_whose_writes_are_interrupted_leaves_one_machine_per_order() {
     for life in [gang(1), small(2)] {
         let mut struck = 0;
         for number in 0..kills {
-            // Ever later in what is written: from the first claim to the last charge.
+            // Ever later among the writes: from the first claim to the last charge.
             let killer = AtWrite {
                 steps: number * number * 20,
             };

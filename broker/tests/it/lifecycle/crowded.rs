@@ -41,7 +41,7 @@ struct Crowded {
 }
 
 impl Crowded {
-    /// What the replica for large messages says.
+    /// The answer of the replica for large messages.
     async fn say(&self, step: Step, (key, body): (&str, &str), digest: Option<String>) -> Heard {
         let (id, token) = access(&self.script);
         let number = step.number();
@@ -74,7 +74,8 @@ impl Crowded {
         Taken { line, since }
     }
 
-    /// Sends a message that is refused because the siblings take all places; gives what takes them.
+    /// Sends a message that is refused because the siblings take all places; returns the connections that
+    /// take them.
     ///
     /// A place that lapsed before all were taken, or that the question itself took from a sibling, is taken again:
     /// however slow the machine is, this is so only once all are.
@@ -92,7 +93,7 @@ impl Crowded {
                     is_settled = false;
                 }
             }
-            // It says nothing, and is refused as the next one would be.
+            // The connection sends nothing, and is refused as the next one would be.
             let (status, _) = self.say(step, (whose.0, "no message"), None).await;
             if status == 503 && is_settled && taken.iter().all(Taken::stands) {
                 let (refused, said) = self.say(step, whose, Some(digest.to_owned())).await;
@@ -156,7 +157,7 @@ impl Taken {
     }
 }
 
-/// A status and what was said.
+/// The status and the body of an answer.
 type Heard = (u16, String);
 
 impl Transport for Crowded {

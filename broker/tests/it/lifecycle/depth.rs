@@ -1,5 +1,5 @@
-//! How deeply the nodes of a reservation prove themselves: as its demand says, and never less than is
-//! demanded of all.
+//! The verification level of a reservation's nodes: the one that its demand names, and never less than the
+//! least for all.
 
 use broker::flow::plan::PlanError;
 use broker::flow::reserve::ReserveError;
@@ -15,7 +15,7 @@ use super::gang::documents;
 use super::scene::{Scene, fleet, training};
 use crate::service::{Service, orderable_demand};
 
-/// Longer than an offer that failed rests.
+/// Longer than the cool-down of an offer that failed.
 const COOL_DOWN_SECONDS: i64 = 8_000;
 
 /// How deeply the node of this demand proves itself, and how long it has for that.
@@ -49,7 +49,8 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
             assert_eq!(proved_at(&scene, wanted).await, (proved, has), "{wanted:?}");
         }
 
-        // Whoever runs the service demands more of all, and more still of whoever says nothing.
+        // The operator of the service sets a least level for all, and a higher default for demands that name
+        // none.
         let stricter = |config: &mut broker::platform::config::Config| {
             config.verifier.level = Level::Deep;
             config.verifier.least_level = Level::Standard;
@@ -73,7 +74,7 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
         );
         assert!(faults[0].detail.contains(words), "{faults:?}");
 
-        // A seller of whom nobody knows anything yet has to prove more, whatever a demand says.
+        // An unknown seller has to prove more, even if a demand asks for less.
         let wary = |config: &mut broker::platform::config::Config| {
             config.verifier.unproven_level = Some(Level::Deep);
         };
@@ -86,7 +87,7 @@ async fn a_demand_says_how_deeply_its_nodes_prove_themselves() {
     .await;
 }
 
-/// A seller without a record would else get by without what is demanded of such, once another's machine failed.
+/// Otherwise a seller without a record would escape its deeper verification once another's machine failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded() {
     for_usual_database(async |store| {
@@ -103,7 +104,7 @@ async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded(
         assert_eq!(scene.leases(id).await.len(), 1);
         scene.assert_settled().await;
 
-        // Of whom as much is proved anyway, it is enough.
+        // A seller of whom this level is proved anyway passes.
         let mut deep = training(8);
         deep["verification"] = json!("deep");
         scene.turn(COOL_DOWN_SECONDS).await;

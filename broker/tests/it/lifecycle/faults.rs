@@ -1,5 +1,5 @@
-//! What providers do wrong, one fault at a time: the order is found or replaced, the tenant pays
-//! for what it had and for nothing else.
+//! Providers' faults, one at a time: the order is found or replaced, the tenant pays for its own use and for
+//! nothing else.
 
 use market::ids::ReservationId;
 use market::lease::{LeaseEvent, LeaseState};
@@ -11,11 +11,11 @@ use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::{Scene, anything_at, training};
 
-/// Longer than an offer rests after it failed.
+/// Longer than the cool-down of an offer.
 const COOL_DOWN_SECONDS: i64 = 2_000;
 
-/// Uses what is active for an hour, releases it, and checks that the tenant was charged for that
-/// hour and nothing else.
+/// Uses the active machines for an hour, releases them, and checks that the tenant was charged for that hour
+/// and nothing else.
 async fn use_for_an_hour(scene: &Scene, id: ReservationId) {
     scene.turn(3_600).await;
     let lease = scene.leases(id).await.pop().expect("a lease");
@@ -26,8 +26,8 @@ async fn use_for_an_hour(scene: &Scene, id: ReservationId) {
     assert_eq!(scene.charged(id).await.0, gpus * used);
 }
 
-/// The first lease fell by this event and another one, ordered when nothing ran any more, took its
-/// place; the tenant pays for that one alone.
+/// The first lease failed by this event. Another one, ordered when nothing ran any more, replaced it; the
+/// tenant pays for that one alone.
 async fn assert_replaced(scene: &Scene, id: ReservationId, event: LeaseEvent) {
     let leases = scene.leases(id).await;
     assert_eq!(leases.len(), 2, "{leases:?}");
@@ -280,7 +280,7 @@ async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launc
                     .iter()
                     .all(|charge| charge.rate == quoted)
             );
-            // What we owe moved with the provider's price, and says so.
+            // Our debt moved with the provider's price, and is reported.
             let lease = scene.leases(id).await.remove(0);
             let bills = lease.price_per_node_hour.expect("the provider states it");
             assert_ne!(bills, lease.offer.price_per_node_hour);
@@ -353,7 +353,7 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
         assert_eq!(scene.leases(id).await[0].state, LeaseState::Releasing);
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
-        // The answer to the order does not say how many there are; the first look at it does.
+        // The answer to the order does not state how many there are; the first look at it does.
         assert_replaced(&scene, id, LeaseEvent::BootFailed).await;
         let fallen = scene.leases(id).await.remove(0);
         assert_eq!(
@@ -389,7 +389,7 @@ async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced()
         scene.until(id, S::Active).await;
         use_for_an_hour(&scene, id).await;
         assert_replaced(&scene, id, LeaseEvent::TimedOut).await;
-        // Nothing was shown of it: what it took is ours.
+        // Nothing was shown of it: we pay its cost.
         let provider = scene.link(Provider::Voltagepark).adapter.profile();
         let [claims, ours] = [Account::Disputed, Account::CogsCompensation]
             .map(|account| account(provider.provider_id()));
@@ -452,7 +452,7 @@ async fn a_price_list_that_is_broken_empty_or_cut_short_delists_nothing_and_harm
                 scene.pass_seconds(60);
                 let failures = scene.read_providers().await;
                 let (offers, stale) = supply(&scene, broken).await;
-                // Voltage Park says how many pages there are: what was read of them is taken, and the
+                // Voltage Park states how many pages there are: the pages that were read are taken, and the
                 // rest is named.
                 let is_named = broken == Provider::Voltagepark && kind == FaultKind::PartialCatalog;
                 let failed = usize::from(!is_named);

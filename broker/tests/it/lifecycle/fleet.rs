@@ -1,5 +1,5 @@
-//! Fleets: replaced lease by lease, made whole again in use, going on smaller when they cannot be;
-//! and what becomes of a reservation for which nothing is left.
+//! Fleets: replaced lease by lease, made whole again in use, continued smaller when they cannot be; and the
+//! end of a reservation for which nothing is left.
 
 use chrono::{DateTime, Utc};
 use market::lease::{LeaseEvent, LeaseState};

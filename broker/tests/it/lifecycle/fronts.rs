@@ -1,5 +1,5 @@
-//! Something in front of a provider that answers in its place: no machine is lost, bought or ended
-//! for what a front says, whatever it says and however long.
+//! A front end answers in place of a provider: the broker loses, buys or ends no machine because of its
+//! answers, whatever they are and however long it lasts.
 
 use broker::flow::reach::probe_all;
 use broker::flow::reconcile::sweep;
@@ -27,7 +27,7 @@ fn running(scene: &Scene) -> Vec<String> {
     machines.into_iter().map(|machine| machine.id).collect()
 }
 
-/// A minute passes: the workers, the prober and every fifth time the sweep do what is theirs.
+/// A minute passes: the workers and the prober run, and every fifth time the reconciliation.
 async fn minute(scene: &Scene, number: i64) {
     scene.pass_seconds(60);
     probe_all(scene.broker())
@@ -71,7 +71,7 @@ async fn machines_outlast_every_front(store: &Store, provider: Provider) {
         assert_eq!(scene.state(id).await, S::Active);
         scene.release_and_close(id).await;
     }
-    // The work goes on.
+    // The work continues.
     let next = scene.reserve_until_active(anything_at(provider)).await;
     scene.release_and_close(next).await;
     scene.assert_settled().await;

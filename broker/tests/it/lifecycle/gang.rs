@@ -123,7 +123,7 @@ async fn a_rental_with_one_slow_link_falls_whole_with_the_pair_named_and_is_repl
                 .as_ref()
                 .is_some_and(|note| note.contains("node 1"))
         );
-        // Nothing was charged for what failed.
+        // Nothing was charged for the failed leases.
         let charges = scene.charges(id).await;
         assert!(
             charges
@@ -182,7 +182,7 @@ async fn a_node_that_was_sold_alone_is_not_measured_with_others() {
     .await;
 }
 
-/// What an order's start-up script lets its nodes say.
+/// The credentials in an order's start-up script.
 pub(crate) fn access(script: &str) -> (VerificationId, Token) {
     let after = |mark: &str| {
         let rest = script.split_once(mark).expect("it is there").1;
@@ -217,7 +217,7 @@ async fn a_node_that_never_comes_ends_the_measuring_as_timed_out_on_whichever_re
         assert_eq!(lease.state, LeaseState::Verifying);
         let (verification, token) = access(&scene.line.scripts()[0]);
 
-        // Both nodes begin, one of two proves itself, and waits for the other for no time at all.
+        // Both nodes begin; one of the two proves itself, and waits no time at all for the other.
         let host = lease.provider_nodes[1].host.as_str();
         let other = commit(&scene, &scene.line.scripts()[0], (host, &fresh_key())).await;
         other.assert_refused(409, "siblings_not_ready");
@@ -250,7 +250,7 @@ async fn a_node_that_never_comes_ends_the_measuring_as_timed_out_on_whichever_re
             assert!(matches!(answer, GangAnswer::Wait { .. }), "{answer:?}");
         }
 
-        // Another replica, which waits for nobody, and did not begin it.
+        // Another replica, which waits for no node, and did not begin it.
         scene
             .restart_as(|config| config.verifier.verify_seconds = 0, |_| true)
             .await;

@@ -1,5 +1,5 @@
-//! The nodes of a gang whose provider rents each by itself: measured together all the same, once every
-//! order has come up.
+//! The nodes of a gang whose provider rents each by itself: still measured together, once every order has
+//! booted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use super::scene::{Scene, training};
 use super::tap::{Fate, Op};
 use crate::eventually::{beside, in_time};
 
-/// The leases of a reservation that another one stands for, and those that stand.
+/// The replaced leases of a reservation, and the standing ones.
 pub(super) async fn fallen_and_standing(
     scene: &Scene,
     id: ReservationId,
@@ -34,7 +34,7 @@ pub(super) async fn fallen_and_standing(
         .partition(|lease| lease.replaced_by.is_some())
 }
 
-/// Which of these leases fell, and why: for a person who looks for what went wrong.
+/// Which of these leases failed, and why: for a person who reads the failure.
 pub(super) fn falls<'a>(leases: &'a [Lease]) -> Vec<(LeaseEvent, &'a str)> {
     let fall = |lease: &'a Lease| Some((lease.fall_reason?, lease.fall_note.as_deref()?));
     leases.iter().filter_map(fall).collect()
@@ -211,7 +211,7 @@ async fn an_order_that_never_comes_takes_those_that_wait_for_it_along_and_alone_
     }
 }
 
-/// That so many statements were sent, and none read what nodes said or their documents.
+/// Checks that so many statements were sent, and that none read the answers of nodes or their documents.
 fn assert_light(read: &[String], statements: usize) {
     assert_eq!(read.len(), statements, "{read:#?}");
     for heavy in ["jws", "\"session\""] {
@@ -275,8 +275,8 @@ async fn a_node_that_waits_for_others_reads_as_much_however_many_orders_its_gang
             let (answer, read) = statements_of(called).await;
             let answer = answer.expect("an answer");
             assert!(matches!(answer, GangAnswer::Gather { .. }), "{answer:?}");
-            // Its verification, its own verdict, its lease, the reservation, all leases, what is measured
-            // together, and what the nodes came to.
+            // Its verification, its own verdict, its lease, the reservation, all leases, the joint
+            // measurement, and the outcomes of the nodes.
             assert_light(&read, 7);
             let (verdict, read) = statements_of(verdict_of(scene.broker(), &lease)).await;
             let waits = LeaseVerdict::Open { until: None };

@@ -1,4 +1,4 @@
-//! Everything goes well: what is sold is delivered, metered, released, and every cent adds up.
+//! Everything goes well: the sold machines are delivered, metered, released, and every cent adds up.
 
 use chrono::TimeDelta;
 use market::lease::LeaseState;

@@ -1,4 +1,4 @@
-//! GPUs that come again: in two leases at once, after their node failed, and under another offer.
+//! GPUs that are seen again: in two leases at once, after their node failed, and under another offer.
 
 use market::attestation::{Attestation, FindingCode, Outcome, Verdict};
 use market::lease::{LeaseEvent, LeaseState};
@@ -19,7 +19,7 @@ fn machine() -> Value {
     })
 }
 
-/// What came out of the check against history for the only node of a lease, and the verdict.
+/// The outcome of the check against history for the only node of a lease, and the verdict.
 async fn judged(scene: &Scene, lease: &Lease) -> (Outcome, String, Verdict) {
     let document: Attestation = documents(scene, lease).await.remove(0);
     let code = FindingCode::InventoryHistory;
@@ -54,7 +54,7 @@ async fn a_gpu_that_another_lease_has_fails_at_its_provider_and_the_lease_that_h
     .await;
 }
 
-/// Whoever shows the ids of a competitor's GPUs would otherwise fail every machine of his.
+/// Otherwise a seller who shows the ids of a competitor's GPUs would fail every machine of the competitor.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_a_lease_at_another_provider_has_is_told_and_handed_over() {
     for_usual_database(async |store| {
@@ -84,7 +84,7 @@ fn container_in(region: &str) -> Value {
     })
 }
 
-/// Whoever lists one machine would otherwise fail those of all others who sell at that provider.
+/// Otherwise a seller who lists one machine would fail those of all others who sell at that provider.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_that_a_machine_of_other_people_has_is_told_and_handed_over_at_its_provider_too() {
     for_usual_database(async |store| {
@@ -179,7 +179,7 @@ async fn gpus_whose_node_failed_fail_again_at_its_provider_though_they_are_good_
             scene.pass_seconds(2 * 3_600);
             scene.read_providers().await;
         }
-        // A month later they may prove themselves anew.
+        // A month later they may prove themselves again.
         scene.pass_seconds(31 * 24 * 3_600);
         scene.read_providers().await;
         fault(FaultKind::GpusOfBefore, 1);

@@ -1,4 +1,5 @@
-//! What is done, charged and owed while a machine is not shown, and what is not done for that alone.
+//! The actions, charges and costs while a machine is not shown, and the actions not taken for that reason
+//! alone.
 
 use broker::flow::fulfil;
 use broker::flow::reach::probe_all;
@@ -16,7 +17,7 @@ use super::scene::{Scene, training};
 use super::tap::{Call, Fate, Op};
 use crate::eventually::eventually;
 
-/// A machine of its own at voltagepark, which knows nothing any more of what has ended.
+/// A machine of its own at voltagepark, which forgets ended machines.
 fn machine() -> Value {
     json!({
         "kind": "gpus", "gpu": "H100-SXM", "count": 8,
@@ -28,7 +29,7 @@ async fn lease(scene: &Scene, id: ReservationId) -> Lease {
     scene.leases(id).await.remove(0)
 }
 
-/// A minute passes, the prober looks, and the workers do what is due.
+/// A minute passes, the prober looks, and the workers do the due work.
 async fn minute(scene: &Scene) {
     scene.pass_seconds(60);
     probe_all(scene.broker())
@@ -337,7 +338,7 @@ async fn a_returned_machine_stays_so_until_two_lists_lack_it_and_costs_until_its
         let swept = sweep_with(scene.broker(), orders).await.expect("an answer");
         assert_eq!((swept.ended, &*swept.found_returned), (1, &[id][..]));
         assert_eq!(known().await, 0);
-        // What it cost since it was given up is on the bill and in the books.
+        // Its cost since it was given up is on the bill and in the ledger.
         scene.assert_settled().await;
         let books = store.ledger().books().await.expect("the books");
         assert_eq!(broker::tenant::books::differences(&books), Ok(Vec::new()));

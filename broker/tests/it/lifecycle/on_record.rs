@@ -1,4 +1,4 @@
-//! What is on record of providers, from the plan to the end of a reservation.
+//! The records of providers, from the plan to the end of a reservation.
 
 use broker::flow::reserve::{self, ReserveError};
 use broker::platform::config::ProviderConfig;
@@ -11,7 +11,7 @@ use store::fixture::for_each_database;
 
 use super::scene::Scene;
 
-/// Starts the broker anew with this last day of a certificate of each provider.
+/// Restarts the broker with this last day of a certificate of each provider.
 async fn with_evidence(scene: &mut Scene, until: &[(Provider, &str)]) {
     let settings = until.iter().map(|(provider, day)| {
         let certified = json!({"name": "c5", "evidence": "doc 7", "valid_until": day});

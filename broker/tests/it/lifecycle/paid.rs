@@ -1,5 +1,5 @@
-//! What a commitment pays for is charged at what it still costs, and from its end on at the offer's
-//! own rate; the books balance, and so does what the provider is owed.
+//! Use under a commitment is charged at the commitment's remaining cost, and after its end at the offer's own
+//! rate; the ledger balances, and so does the amount owed to the provider.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::capacity::{Commitment, OwnScope};
@@ -13,7 +13,7 @@ use store::fixture::{for_each_database, for_usual_database};
 
 use super::scene::{Scene, fleet};
 
-/// Makes known that A10s at lambda are paid for.
+/// Registers a commitment for A10s at lambda.
 async fn pay_for(
     scene: &Scene,
     (nodes, node_hours): (u32, Option<u32>),
@@ -83,8 +83,8 @@ async fn what_is_paid_for_costs_nothing_until_it_ends_and_the_books_balance() {
         scene.assert_ended().await;
         let books = store.ledger().books().await.expect("the books");
         assert_eq!(broker::tenant::books::differences(&books), Ok(Vec::new()));
-        // The simulated provider knows of no contract and bills all of its time. Of that, what is
-        // paid for is owed by nobody.
+        // The simulated provider knows of no contract and bills all of its time. Nobody owes the committed
+        // part of that.
         let node = lines[0].offer.price_per_node_hour.to_decimal();
         let owed = scene.payable(Provider::Lambda).await;
         let hours = scene.leases(id).await.into_iter().map(|lease| {

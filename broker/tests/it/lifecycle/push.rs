@@ -1,4 +1,4 @@
-//! Nodes that run no start-up script: the agent comes to them over SSH, by a real server or by the one
+//! Nodes that run no start-up script: the broker installs the agent over SSH, through a real server or that
 //! of a pretend node.
 
 use std::fs;
@@ -40,7 +40,8 @@ async fn one_node(store: &store::Store, sshd: &Sshd) -> (Scene, ReservationId) {
     (scene, id)
 }
 
-/// Waits in real time, for the agent is a process of its own, until the lease is not being verified.
+/// Waits in real time, because the agent is a process of its own, until the lease is no longer being
+/// verified.
 async fn until_judged(scene: &Scene, id: ReservationId) -> Lease {
     for look in 1..2_000 {
         scene.work().await;
@@ -140,7 +141,7 @@ async fn a_node_that_shows_another_host_key_than_at_first_contact_is_refused_and
             fallen.id
         );
         assert_eq!(fallen.fall_note, Some(note));
-        // What the first order showed is not held against the next one at the same address.
+        // The evidence of the first order does not count against the next one at the same address.
         scene.turn(60).await;
         scene.turn(300).await;
         let next = scene.leases(id).await.remove(1);

@@ -1,6 +1,6 @@
-//! A gang of several orders whose nodes run no start-up script: the agent comes over SSH to each as it
-//! comes up, waits there for the others, and is gone with everything of ours before anybody else gets
-//! the node.
+//! A gang of several orders whose nodes run no start-up script: the broker installs the agent over SSH on
+//! each node as it boots, and the agent waits there for the others. The agent and all our files are gone
+//! before anybody else gets the node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use super::gang_orders::{assert_measured_together, checks, fallen_and_standing, 
 use super::scene::{Scene, training};
 use super::tap::{Call, Fate, Op};
 
-/// What is said of an order whose node nobody could log in to.
+/// The message about an order whose node nobody could log in to.
 const UNREACHED: &str = "node 0 of lease LEASE: no_answer: nobody answers at its SSH port; \
                          node 0 of the lease never called";
 
@@ -44,7 +44,7 @@ fn nodes(scene: &Scene, leases: &[Lease]) -> Vec<Node> {
     leases.iter().filter_map(node).collect()
 }
 
-/// What is on a node of ours: directories, keys with our mark, and processes.
+/// Our traces on a node: directories, keys with our mark, and processes.
 fn of_ours_on(home: &Path) -> Vec<String> {
     let names = fs::read_dir(home).expect("a home");
     let names = names.map(|entry| entry.expect("an entry").file_name());
@@ -69,7 +69,7 @@ fn of_ours_on(home: &Path) -> Vec<String> {
     found
 }
 
-/// How long the agents of a node may live, in the order in which they came to it. Units: seconds.
+/// How long the agents of a node may live, in the order of their arrival. Units: seconds.
 fn lifetimes(scene: &Scene, node: &Node) -> Vec<i64> {
     let said = scene.simulator().node_output(&node.machine, 0);
     let said = said.expect("it runs").stderr;
@@ -109,7 +109,7 @@ async fn reserve_with_one_to_come(scene: &Scene) -> ReservationId {
     id
 }
 
-/// Writes down what is still on these nodes whenever the provider is told to end a machine.
+/// Records the files and processes left on these nodes whenever the provider is asked to end a machine.
 fn look_at_release(scene: &Scene, nodes: Vec<Node>) -> Arc<Mutex<Vec<Vec<String>>>> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&found);
@@ -214,7 +214,7 @@ async fn the_nodes_of_one_order_are_all_pushed_to_before_any_of_them_is_proved()
     .await;
 }
 
-/// Whether what made one order fall is said of it, and of the others that they fell with it.
+/// Whether the order that failed states its reason, and the others state that they failed with it.
 fn assert_told(fallen: &[Lease], culprit: usize, (reason, words): (LeaseEvent, &str)) {
     assert_eq!(fallen.len(), 3);
     let id = fallen[culprit].id.to_string();
@@ -223,7 +223,7 @@ fn assert_told(fallen: &[Lease], culprit: usize, (reason, words): (LeaseEvent, &
             true => (reason, words.replace("LEASE", &id)),
             false => (
                 LeaseEvent::Unwanted,
-                format!("its gang fell with lease {id}"),
+                format!("its gang failed with lease {id}"),
             ),
         };
         let found = (lease.fall_reason, lease.fall_note.clone());
@@ -239,7 +239,7 @@ async fn assert_falls_and_is_left(store: &store::Store, fault: FaultKind, why: (
     let found = look_at_release(&scene, waiting);
     scene.until(id, ReservationState::Active).await;
     let found = found.lock().expect("not poisoned").clone();
-    // The one that fell is the first to be ended.
+    // The order that failed is the first to be ended.
     assert!(found.len() >= 3, "{found:?}");
     for left in &found[1..] {
         assert_eq!(left, &[""; 0], "nothing of ours was left on them");
@@ -319,7 +319,7 @@ async fn a_slow_pair_of_nodes_that_were_pushed_to_falls_with_both_orders_named()
     .await;
 }
 
-/// Ends what runs on a node, as one that loses its power.
+/// Ends all processes on a node, like a loss of power.
 fn kill_all_on(home: &Path) {
     let found = of_ours_on(home);
     let processes = found.iter().filter_map(|one| one.strip_prefix("process "));
@@ -330,7 +330,7 @@ fn kill_all_on(home: &Path) {
     }
 }
 
-/// Does what is due, without waiting for the nodes, until their measuring together has begun.
+/// Does the due work, without waiting for the nodes, until their joint measurement has begun.
 async fn until_measured(scene: &Scene, leases: &[Lease]) {
     for _ in 0..3_000 {
         let broker = scene.broker();
@@ -364,7 +364,7 @@ async fn nodes_that_keep_the_others_waiting_are_to_blame_though_nothing_can_be_p
         scene.pass_seconds(950);
         scene.simulator().tick();
         until_measured(&scene, &leases).await;
-        // What opens the nodes is lost meanwhile.
+        // The secrets for the nodes are lost meanwhile.
         let spoil = "UPDATE verifications SET sealed_push = substr(sealed_push, 2)";
         execute_raw(store, spoil).await.expect("spoilt");
         let last = scene.leases(id).await;
@@ -374,8 +374,8 @@ async fn nodes_that_keep_the_others_waiting_are_to_blame_though_nothing_can_be_p
         let broker = scene.broker();
         fulfil::work_until_idle(broker).await.expect("an answer");
         let fallen = scene.leases(id).await;
-        // Whose agent called before the clock was turned is up to the machine. Whoever had not is to
-        // blame, and whoever had is not.
+        // It depends on the machine which agents called before the clock was advanced. Nodes whose agent had
+        // not called are to blame, and the others are not.
         let (reasons, notes) = (reasons(&fallen[..3]), notes(&fallen[..3]));
         let failed = Some(LeaseEvent::Failed);
         assert!(reasons.contains(&failed), "{notes:?}");

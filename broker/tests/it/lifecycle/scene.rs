@@ -1,5 +1,5 @@
-//! The scene of a life-cycle test: a world with a tenant, on a given database, whose clock only the
-//! test turns, and whose broker can be killed and started again.
+//! The scene of a life-cycle test: a world with a tenant, on a given database, whose clock only the test
+//! advances, and whose broker can be killed and restarted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(crate) fn container() -> Value {
     })
 }
 
-/// Something small that the provider can take: what it is does not matter to the test.
+/// A small demand that the provider can satisfy; its content does not matter to the test.
 pub(crate) fn anything_at(provider: Provider) -> Value {
     match provider {
         Provider::Lambda => fleet(1),
@@ -209,7 +209,7 @@ impl Scene {
             .advance(TimeDelta::milliseconds(milliseconds));
     }
 
-    /// Does what is due, lets the nodes run to their end, and does what is due then.
+    /// Does the due work, lets the nodes run to their end, and does the work that is due then.
     pub(crate) async fn work(&self) {
         fulfil::work_until_idle(&self.broker)
             .await
@@ -220,15 +220,15 @@ impl Scene {
             .expect("the database answers");
     }
 
-    /// Moves the clock, reads the providers, and does what is due.
+    /// Moves the clock, reads the providers, and does the due work.
     pub(crate) async fn turn(&self, seconds: i64) {
         self.pass_seconds(seconds);
         self.read_providers().await;
         self.work().await;
     }
 
-    /// Starts the broker anew over the same database, as after a crash. What it held in memory is
-    /// gone. The service that nodes talk to is another replica, which lives on.
+    /// Restarts the broker over the same database, as after a crash. Its memory is gone. The service that
+    /// nodes talk to is another replica, which lives on.
     pub(crate) async fn restart(&mut self) {
         self.restart_as(|_| {}, |_| true).await;
     }
@@ -295,7 +295,7 @@ impl Scene {
         id
     }
 
-    /// Reserves, and turns the clock until the tenant has it.
+    /// Reserves, and advances the clock until the tenant has it.
     pub(crate) async fn reserve_until_active(&self, demand: Value) -> ReservationId {
         let id = self.reserve(demand).await;
         self.work().await;
@@ -334,7 +334,7 @@ impl Scene {
             .expect("charges")
     }
 
-    /// Turns the clock, five minutes at a time, until the reservation is in this state.
+    /// Advances the clock, five minutes at a time, until the reservation is in this state.
     pub(crate) async fn until(&self, id: ReservationId, wanted: ReservationState) {
         for _ in 0..48 {
             if self.state(id).await == wanted {
@@ -350,7 +350,7 @@ impl Scene {
         );
     }
 
-    /// Releases what is in use and waits until it is closed.
+    /// Releases the machines in use and waits until the reservation is closed.
     pub(crate) async fn release_and_close(&self, id: ReservationId) {
         self.release(id).await;
         self.work().await;
@@ -358,8 +358,8 @@ impl Scene {
             .await;
     }
 
-    /// What must hold at any moment: at most one machine was ever made for an order, every machine
-    /// of ours has a row, and the books balance.
+    /// Invariants that hold at any moment: at most one machine was ever made for an order, every machine of
+    /// ours has a row, and the ledger balances.
     pub(crate) async fn assert_sound(&self) {
         let leases = self.store.leases().across_tenants();
         let mut made: BTreeMap<String, usize> = BTreeMap::new();
@@ -391,7 +391,7 @@ impl Scene {
         assert!(check.is_balanced(), "{check:?}");
     }
 
-    /// What must hold when everything is closed: nothing of ours runs.
+    /// The invariant when everything is closed: nothing of ours runs.
     pub(crate) async fn assert_ended(&self) {
         self.assert_sound().await;
         let machines = self.simulator().running_machines();
@@ -402,8 +402,7 @@ impl Scene {
         assert!(ours.is_empty(), "still running: {ours:?}");
     }
 
-    /// As [`Self::assert_ended`]; and what we owe each provider is what it bills by its own
-    /// arithmetic.
+    /// As [`Self::assert_ended`]; and our debt to each provider is its bill by its own arithmetic.
     pub(crate) async fn assert_settled(&self) {
         self.assert_ended().await;
         for provider in Provider::ALL {
@@ -415,13 +414,13 @@ impl Scene {
         }
     }
 
-    /// What the ledger says that we owe a provider. US dollars.
+    /// Our debt to a provider by the ledger. US dollars.
     pub(crate) async fn payable(&self, provider: Provider) -> Decimal {
         let id = ProviderId::parse(provider.as_str()).expect("a provider");
         -self.balance(&Account::Payable(id)).await
     }
 
-    /// What the provider bills for machines of ours. US dollars.
+    /// The provider's bill for our machines. US dollars.
     pub(crate) fn billed_by(&self, provider: Provider) -> Decimal {
         let lines = self.simulator().bill(provider).lines;
         lines

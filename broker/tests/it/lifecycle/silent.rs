@@ -21,7 +21,7 @@ use super::gang::{access, documents};
 use super::scene::{Scene, fleet};
 use crate::eventually::{beside, in_time};
 
-/// A line that falls silent after a step.
+/// A connection that goes silent after a step.
 struct Cut {
     line: HttpBroker,
     after: Step,
@@ -41,7 +41,7 @@ impl Transport for Cut {
     }
 }
 
-/// A lease of one GPU, with one node that shows so many of this kind and memory, and says nothing after this
+/// A lease of one GPU, with one node that shows so many of this kind and memory, and sends nothing after this
 /// step.
 async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32, u32)) -> Lease {
     scene.break_next(Provider::Lambda, FaultKind::NeverCallsHome);
@@ -104,7 +104,7 @@ async fn a_node_that_falls_silent_is_timed_out_in_that_step_and_what_it_proved_s
             let document = documents(&scene, &fallen).await.remove(0);
             let note = fallen.fall_note.as_deref().unwrap_or_default();
             let words = format!(
-                "in time; node 0 of the lease fell silent in step {silent} (attestation {})",
+                "in time; node 0 of the lease stopped responding in step {silent} (attestation {})",
                 document.id
             );
             assert!(note.ends_with(&words), "{note}");
@@ -137,7 +137,7 @@ async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
         let fallen = silent_after(&scene, Step::Roots, ("T4", 15_360, 1)).await;
         assert_eq!(fallen.fall_reason, Some(LeaseEvent::Failed));
         let note = fallen.fall_note.as_deref().unwrap_or_default();
-        let words = "fell silent in step fill, after it had failed inv.identity";
+        let words = "stopped responding in step fill, after it had failed inv.identity";
         assert!(note.contains(words), "{note}");
         let document = documents(&scene, &fallen).await.remove(0);
         assert_eq!(document.verdict, Verdict::Fail);
@@ -154,7 +154,7 @@ async fn a_node_that_falls_silent_after_it_was_caught_has_failed() {
     .await;
 }
 
-/// Else whoever lists one GPU could speak of all that his competitors have.
+/// Otherwise a seller who lists one GPU could pose as all the machines of his competitors.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_node_that_shows_more_gpus_than_were_leased_no_more_are_known() {
     for_usual_database(async |store| {

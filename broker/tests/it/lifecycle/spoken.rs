@@ -1,4 +1,4 @@
-//! What a node says to the service, message by message, by the script that its order came with.
+//! The messages of a node to the service, one by one, by the script of its order.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -15,11 +15,11 @@ use super::gang::access;
 use super::scene::Scene;
 use crate::eventually::in_time;
 
-/// What the service answered.
+/// The service's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Heard {
     pub(super) status: u16,
-    /// After how many seconds to come again, where it says so.
+    /// The seconds before the next call, where it states them.
     pub(super) retry_after: Option<String>,
     pub(super) body: Value,
 }
@@ -49,7 +49,7 @@ pub(super) fn client() -> &'static reqwest::Client {
     &CLIENT
 }
 
-/// Says something to the service.
+/// Sends something to the service.
 pub(super) async fn say(scene: &Scene, script: &str, step: Step, body: &Value) -> Heard {
     let (verification, token) = access(script);
     let number = step.number();
@@ -82,14 +82,14 @@ pub(super) fn fresh_key() -> String {
     key.expect("a key").to_string()
 }
 
-/// A line to one replica, on which messages arrive when a test says.
+/// A line to one replica, on which the test decides when messages arrive.
 pub(super) struct Timed<A, W> {
     pub(super) broker: Broker,
     pub(super) runtime: Handle,
     pub(super) script: String,
     /// When the message of a step arrives, whose node heard this last.
     pub(super) arrives: A,
-    /// What a node does while it waits for its siblings.
+    /// The actions of a node while it waits for its siblings.
     pub(super) waits: W,
     pub(super) heard: Value,
 }

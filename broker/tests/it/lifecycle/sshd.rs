@@ -28,7 +28,7 @@ pub(crate) struct Sshd {
 }
 
 impl Sshd {
-    /// A fresh server from the installed binary; `None`, said aloud, where there is none.
+    /// A fresh server from the installed binary; `None`, with a printed notice, where there is none.
     pub(crate) fn private() -> Option<Self> {
         let Some(program) = PLACES.map(PathBuf::from).into_iter().find(|at| at.exists()) else {
             let required = env::var("REQUIRE_SERVICES").is_ok_and(|set| set == "1");
@@ -56,7 +56,7 @@ impl Sshd {
         Some(made)
     }
 
-    /// The home of whoever logs in.
+    /// The home of the user who logs in.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
@@ -74,7 +74,7 @@ impl Sshd {
         }
     }
 
-    /// The keys that it lets in.
+    /// The keys that it accepts.
     pub(crate) fn authorized_keys(&self) -> PathBuf {
         self.home().join(".ssh/authorized_keys")
     }
@@ -85,14 +85,14 @@ impl Sshd {
         line.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
 
-    /// Ends it and starts another at the same port, as a machine that was made anew.
+    /// Ends it and starts another at the same port, like a rebuilt machine.
     pub(crate) fn make_anew(&self) {
         self.end();
         self.new_host_key();
         self.start();
     }
 
-    /// Starts anew as a machine on which everybody gets this command, whatever they ask for.
+    /// Restarts as a machine on which every login runs this command, even if it asks for another.
     pub(crate) fn answer_all_with(&self, command: &str) {
         self.end();
         self.start_with(&format!("ForceCommand {command}\n"));

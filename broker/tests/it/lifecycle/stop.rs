@@ -1,5 +1,5 @@
-//! Work that ends early, and a service that is told to stop: nothing stays parked, and the tasks of
-//! a replica go on after a panic.
+//! Work that ends early, and a service that is being stopped: no work stays parked, and the tasks of a
+//! replica continue after a panic.
 
 use broker::flow::fulfil;
 use broker::platform::app::Broker;
@@ -23,7 +23,7 @@ fn worker(broker: &Broker) -> Background {
     work
 }
 
-/// What can be claimed at a moment: these, and only these, nobody has.
+/// The reservations that can be claimed at a moment: these, and only these, are unclaimed.
 async fn free_at(scene: &Scene, at: DateTime<Utc>) -> Vec<ReservationId> {
     let token = ClaimToken(scene.broker().new_uuid());
     // A claim of no length is over at once.
@@ -32,7 +32,7 @@ async fn free_at(scene: &Scene, at: DateTime<Utc>) -> Vec<ReservationId> {
     claimed.iter().map(|one| one.reservation.id).collect()
 }
 
-/// Works until a call waits or hangs: gives what was reserved and who works.
+/// Works until a call waits or hangs: returns the reservation and the worker.
 async fn at_work(scene: &Scene, op: Op, fate: Fate) -> (ReservationId, Background) {
     scene.line.hook(move |call| match call.op == op {
         true => fate,
@@ -104,7 +104,7 @@ async fn a_worker_told_to_stop_claims_nothing_more_and_lets_its_rounds_end() {
         let scene = Scene::open(store).await;
         let (id, work) = at_work(&scene, Op::Request, Fate::Wait).await;
         let mut stopping = std::pin::pin!(work.stop());
-        // Told to stop; it waits for the order that is out.
+        // On a stop it waits for the order that is still open.
         assert!(futures_util::poll!(stopping.as_mut()).is_pending());
         let later = scene.reserve(training(8)).await;
         scene.broker().nudge();

@@ -1,4 +1,4 @@
-//! The sweep: what runs at the providers held against the rows, both ways.
+//! Reconciliation: compares the machines at the providers with the rows, both ways.
 
 use broker::flow::reconcile::{Swept, sweep};
 use market::ids::LeaseId;
@@ -124,7 +124,7 @@ async fn a_machine_that_vanished_is_noticed_by_the_sweep_at_once() {
         scene.turn(600).await;
         let lost = scene.leases(id).await.remove(0);
         scene.take_away(&lost).await;
-        // Nobody is due for a look yet, and lambda lists what it ended for a while.
+        // Nobody is due for a look yet, and lambda lists ended machines for a while.
         scene.pass_seconds(60);
         scene.work().await;
         assert_eq!(scene.state(id).await, S::Active);
@@ -187,7 +187,7 @@ async fn a_provider_that_took_the_word_and_runs_on_is_told_again() {
         let scene = Scene::open(store).await;
         let id = scene.reserve_until_active(training(8)).await;
         scene.release(id).await;
-        // It says yes and does nothing, and cannot be looked at just then.
+        // It accepts and does nothing, and cannot be read just then.
         scene.line.hook(|call| match (call.op, call.number) {
             (Op::Release, 0) => Fate::Swallow,
             (Op::Read, 1) => Fate::Fail,

@@ -1,6 +1,6 @@
-//! A tap between the broker and an adapter: it writes down every call and, at the one that a test
-//! names, lets it hang, fails it, or does not pass it on. It can also say that the nodes are to get
-//! their agent over SSH, and show a real server in their place.
+//! A tap between the broker and an adapter: it records every call and, at the one that a test names, lets it
+//! hang, fails it, or does not pass it on. It can also make the nodes get their agent over SSH, and show a
+//! real server in their place.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use market::catalog::CatalogReading;
 use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderNode};
 use tokio::sync::Notify;
 
-/// What a call to a provider is about.
+/// The subject of a call to a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Catalog,
@@ -33,7 +33,7 @@ pub(crate) struct Call {
     pub(crate) number: usize,
 }
 
-/// What becomes of a call.
+/// The treatment of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is passed on and answered.
@@ -42,7 +42,7 @@ pub(crate) enum Fate {
     HangBefore,
     /// It is passed on, and its answer never arrives.
     HangAfter,
-    /// It waits until the test lets it go on, and is passed on then.
+    /// It waits until the test releases it, and is then passed on.
     Wait,
     /// It never leaves us, and an error comes back.
     Fail,
@@ -54,22 +54,22 @@ pub(crate) enum Fate {
     Swallow,
     /// A reading alone: it never leaves us, and the provider shows no machine.
     Hide,
-    /// It never leaves us, and what comes back cannot be read.
+    /// It never leaves us, and the answer cannot be read.
     Garble,
 }
 
-/// The SSH server that stands in the place of every node.
+/// The SSH server in the place of every node.
 #[derive(Clone)]
 pub(crate) struct ServerPlace {
     pub(crate) port: u16,
     pub(crate) user: String,
-    /// The file of the keys that it lets in; those of each order are put there.
+    /// The file of the keys that it accepts; those of each order are put there.
     pub(crate) authorized_keys: PathBuf,
 }
 
 type Hook = Box<dyn FnMut(&Call) -> Fate + Send>;
 
-/// What all taps of a scene share.
+/// The state that all taps of a scene share.
 #[derive(Default)]
 pub(crate) struct Line {
     hook: Mutex<Option<Hook>>,
@@ -102,7 +102,7 @@ impl Line {
         self.scripts.lock().expect("not poisoned").clone()
     }
 
-    /// From now on this server stands in the place of every node of a pushed provider.
+    /// From now on this server is in the place of every node of a pushed provider.
     pub(crate) fn stand_in(&self, place: ServerPlace) {
         *self.server.lock().expect("not poisoned") = Some(place);
     }
@@ -111,7 +111,7 @@ impl Line {
         self.server.lock().expect("not poisoned").clone()
     }
 
-    /// Lets the call go on that waits.
+    /// Releases the call that waits.
     pub(crate) fn go_on(&self) {
         self.go_on.notify_one();
     }

@@ -1,4 +1,4 @@
-//! When what was reserved ends, and until when it is waited for.
+//! When a reservation's machines end, and until when the broker waits for them.
 
 use broker::flow::fulfil;
 use chrono::TimeDelta;

@@ -95,7 +95,7 @@ impl Signer {
         jsonwebtoken::encode(&header, claims, &self.key).expect("signed")
     }
 
-    /// Signs by HMAC, with what everybody knows of the key as the password.
+    /// Signs by HMAC, with the public part of the key as the password.
     pub(super) fn sign_with_public_half(&self, claims: &Value) -> String {
         let header = Header {
             kid: self.kid.clone(),
@@ -116,7 +116,7 @@ impl Signer {
     }
 }
 
-/// A token that says it needs no signature.
+/// A token that claims to need no signature.
 pub(super) fn unsigned(claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let header = json!({ "alg": "none", "typ": "JWT", "kid": "ec" });
@@ -177,7 +177,7 @@ impl Issuer {
         issuer
     }
 
-    /// What its tokens call it.
+    /// The issuer's name in its tokens.
     pub(crate) fn name(&self) -> &str {
         &self.state.name
     }
@@ -201,7 +201,7 @@ impl Issuer {
         self.state.broken.store(broken, Ordering::Relaxed);
     }
 
-    /// How a broker is told to believe it.
+    /// The settings that make a broker trust it.
     pub(crate) fn config(&self) -> OidcConfig {
         let word = |from: &str, to: &str| (from.to_owned(), to.to_owned());
         OidcConfig {

@@ -21,7 +21,7 @@ async fn service(issuer: &Issuer) -> Service {
     service
 }
 
-/// What a token of the issuer says for a member of acme.
+/// The claims of the issuer's token for a member of acme.
 fn claims(service: &Service, issuer: &Issuer) -> Value {
     let now = service.world.broker().now().timestamp();
     json!({
@@ -47,7 +47,7 @@ async fn a_login_with_a_mapped_role_and_tenant_gets_in_by_each_algorithm() {
         let token = signer.sign(&claims(&service, &issuer));
         ask(&service, &token).await.expect(200);
     }
-    // What it makes it may change, with another token as well; another subject may not.
+    // The same subject may change the things it made, with another token as well; another subject may not.
     let member = service.key("acme", Role::Member).await;
     hold(&service, &member).await;
     let token = signers[1].sign(&claims(&service, &issuer));
@@ -99,7 +99,7 @@ async fn a_first_login_is_nobody_unless_the_configuration_says_otherwise() {
             .refused(403, "not_a_member");
         assert!(detail.contains("API key"), "{claim}: {detail}");
     }
-    // A provider, and which one is not said, or is said twice.
+    // A login of a provider whose claim names no provider, or two.
     for seller in [
         json!(null),
         json!("lambda"),

@@ -16,7 +16,7 @@ async fn a_change_of_credential_takes_over_on_every_replica_and_a_bad_one_change
     let admin = service.key("operators", Role::Admin).await;
     let (broker, other) = (service.world.broker(), replica(&service, provider).await);
     let (caller, path) = (service.with(&admin), "/v1/providers/lambda");
-    // It does not answer well, which is not to say that it does not take the credential.
+    // It does not answer well, which does not mean that it rejects the credential.
     let echo = Echo::start(404).await;
     let add = json!({ "id": "lambda", "credential": "first-credential", "base_url": echo.url() });
     let made = caller.post("/v1/providers", &add).await.expect(201);
@@ -26,7 +26,7 @@ async fn a_change_of_credential_takes_over_on_every_replica_and_a_bad_one_change
             .iter()
             .all(|one| one == "first-credential")
     );
-    // What each replica shows to the provider, once it has looked at the database.
+    // The credential that each replica shows to the provider, once it has looked at the database.
     let shown = async |replica: &broker::platform::app::Broker| {
         ingest::catch_up(replica)
             .await

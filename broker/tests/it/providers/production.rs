@@ -101,7 +101,7 @@ async fn a_kept_credential_goes_to_no_other_address_in_production() {
     assert_eq!(kept, Some(row));
     handle.stop(true).await;
 
-    // Whoever writes the row by another way gets no connection by it either.
+    // A row written by other means gets no connection either.
     let change = ProviderChange {
         base_url: Some(Some("https://192.0.2.1".into())),
         ..ProviderChange::default()

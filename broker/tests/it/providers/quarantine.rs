@@ -1,4 +1,4 @@
-//! A provider in quarantine: nothing new is taken there, and everyone who asks is told why.
+//! A suspended provider: nothing new is taken there, and every refusal names the reason.
 
 use broker::flow::ingest;
 use chrono::TimeDelta;
@@ -35,7 +35,7 @@ async fn a_provider_in_quarantine_takes_no_new_hold_and_says_why_until_it_ends()
     let body = json!({ "reason": reason, "until": until });
     let begun = service.with(&admin).post(PATH, &body).await.expect(200);
     assert_eq!(begun["quarantine"]["reason"], reason);
-    // Before any replica has looked: the database itself says no.
+    // Before any replica has looked: the database itself refuses.
     let take = json!({ "quote_id": open[1] });
     let refused = caller.post("/v1/reservations", &take).await;
     let detail = refused.refused(409, "provider_quarantined");
@@ -60,7 +60,7 @@ async fn a_provider_in_quarantine_takes_no_new_hold_and_says_why_until_it_ends()
     let shown = caller.get(PATH).await.expect(200);
     assert_eq!(shown["whole"]["reason"], reason);
     assert!(shown["records"].is_array());
-    // What runs there goes on, and is ended when its tenant says so.
+    // Existing leases there continue, and end when their tenant releases them.
     cancelled(&service, &member, &running).await;
 
     service.world.clock().advance(TimeDelta::minutes(5));

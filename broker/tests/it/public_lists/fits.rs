@@ -1,6 +1,6 @@
-//! What people report to fit on a machine and what not, each on a list of this one machine. They were picked
-//! where the reports are clear; they are no sample and give no rate. Of the thirteenth it is said elsewhere
-//! that it takes twice as many GPUs; the same run on 16 H100 is in the tables of NeMo 24.07.
+//! Public reports of workloads that fit on a machine or do not, each on a list of this one machine. They were
+//! chosen because the reports are clear; they are no sample and give no rate. Another source states that the
+//! thirteenth takes twice as many GPUs; the same run on 16 H100 is in the tables of NeMo 24.07.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn serve(model: &str, weights: &str, (input, output, at_once): (u32, u32, u32)) 
     })
 }
 
-/// A run on so many GPUs; on as many as it needs, where none are said.
+/// A run on so many GPUs; by default on as many as it needs.
 fn train(model: &str, gpus: Option<u32>, sequence: u32, more: Value) -> Value {
     let mut demand = json!({
         "kind": "train", "model": model, "gpus": gpus, "sequence_length": sequence,

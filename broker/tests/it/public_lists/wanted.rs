@@ -1,11 +1,11 @@
-//! What people ask for in the words of public lists and issues, on small lists: sources stand beside the tests.
+//! Demands in the words of public lists and issues, on small lists: sources stand beside the tests.
 
 use matcher::Plan;
 use serde_json::{Value, json};
 
 use super::{list, plan, ranked};
 
-/// A list with a column for what joins the nodes.
+/// A list with a column for the fabric between nodes.
 const FABRICS: &str = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib,gpu_memory_mib,price_usd_hour,spot_usd_hour,region,zone,fabric";
 
 #[test]
@@ -51,7 +51,7 @@ fn a_demand_takes_the_words_of_lists_several_gpus_and_least_sizes() {
             vec![small, a100, "lambda gpu_8x_h100_sxm5 23.92"],
         ),
         (json!({"gpu": "any", "count": 8, "vcpus": 209}), vec![a100]),
-        // What the seller does not state is not enough.
+        // A value that the seller does not state is not enough.
         (
             json!({"gpu": "4090", "count": 1, "host_memory_gib": 8}),
             vec![],

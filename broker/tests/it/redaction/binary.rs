@@ -1,4 +1,4 @@
-//! The real command: its errors about a configuration, and what it prints while it serves.
+//! The real command: its errors about a configuration, and its output while it serves.
 
 use std::fs::{File, read_to_string};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::echo::Echo;
 use crate::eventually::{PATIENCE, output_of};
 use crate::service::install_tls;
 
-/// The command in a directory, with nothing in its environment but what is named here.
+/// The command in a directory, with only these variables in its environment.
 fn command(dir: &Path, form: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_broker"));
     command
@@ -148,7 +148,7 @@ fn a_configuration_that_is_refused_is_not_shown() {
                 assert!(said.contains("error: "), "{name}: {said}");
                 continue;
             }
-            // It may succeed: the mistake may lie in what it does not use.
+            // It may succeed: the mistake may be in a part that it does not use.
             let done = output_of(&mut command);
             for printed in [done.stdout, done.stderr] {
                 let printed = String::from_utf8_lossy(&printed).into_owned();
@@ -180,7 +180,7 @@ impl Serving {
         text("stdout") + &text("stderr")
     }
 
-    /// Waits until it has printed this, and gives the word that follows.
+    /// Waits until it has printed this, and returns the word that follows.
     fn told(&self, before: &str) -> String {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {

@@ -85,7 +85,7 @@ fn keep_the_log(dir: &Path) {
         .init();
 }
 
-/// All that was said to anybody, and where.
+/// All texts sent to anybody, and where.
 #[derive(Default)]
 struct Heard(Vec<(String, String)>);
 
@@ -99,7 +99,7 @@ impl Heard {
     }
 }
 
-/// Calls; what is answered is shown this once.
+/// Calls; the answer is shown this once.
 async fn ask(caller: &Caller<'_>, call: &str, body: Option<Value>) -> Answer {
     let (method, path) = call.split_once(' ').expect("a method and a path");
     let body = body.map(|body| ("application/json", body.to_string().into_bytes()));
@@ -121,7 +121,7 @@ struct Life {
     scraper: String,
 }
 
-/// Lives the whole life, searches what this process can see, and leaves the canaries behind.
+/// Lives the whole life, searches everything that this process can see, and leaves the canaries behind.
 async fn live(dir: &Path) {
     keep_the_log(dir);
     let mut secrets = Canaries::default();
@@ -316,7 +316,7 @@ impl Life {
         id
     }
 
-    /// Turns the clock until the reservation is in this state.
+    /// Advances the clock until the reservation is in this state.
     async fn until(&mut self, id: &str, state: &str) {
         let show = format!("GET /v1/reservations/{id}");
         for _ in 0..48 {
@@ -331,8 +331,8 @@ impl Life {
         panic!("{id} did not become {state}: {:?}", self.heard.0.last());
     }
 
-    /// Every provider answers with what it was sent, in each way to answer badly, and hangs; first
-    /// when its catalogue is read, then when machines are ordered of it.
+    /// Every provider repeats the request in its answer, in each way to answer badly, and hangs; first when
+    /// its catalogue is read, then when machines are ordered of it.
     async fn meet_bad_providers(&mut self) {
         for reply in Reply::ALL {
             self.echo.answer(reply);
@@ -412,7 +412,7 @@ impl Life {
         assert!(failures.is_empty(), "{failures:?}");
     }
 
-    /// Sends what is due until nobody is waited for any more.
+    /// Sends the due messages until nobody is waited for any more.
     async fn deliver(&mut self, receivers: &[Receiver]) {
         for _ in 0..12 {
             let done = webhooks::deliver_due(self.service.world.broker()).await;
@@ -442,7 +442,7 @@ impl Life {
         watched.expect("the database answers");
     }
 
-    /// What is in use is given back.
+    /// The reservations in use are released.
     async fn end(&mut self, used: &str) {
         let caller = self.service.with(&self.member);
         let access = format!("GET /v1/reservations/{used}/access");

@@ -1,4 +1,4 @@
-//! What a key gets that is bound to one provider, at every route.
+//! The answers to a key that is bound to one provider, at every route.
 
 use market::identity::Role;
 use serde_json::json;
@@ -7,8 +7,8 @@ use super::sign;
 use crate::routes;
 use crate::service::Service;
 
-/// What a key that is bound to one provider gets where a provider is named: of its own, and of another.
-/// What has no row here and is not for anybody names no provider but its own.
+/// The answers to a key bound to one provider, where a route names a provider: its own, and another. A route
+/// without a row here that is not open to everybody names no provider but its own.
 const OF_PROVIDERS: &[(&str, &str)] = &[
     ("GET /v1/providers/{id}", "+."),
     ("PATCH /v1/providers/{id}", "xx"),
@@ -60,7 +60,7 @@ async fn a_provider_reads_its_own_supply_and_nothing_of_another() {
             }
             continue;
         }
-        // What needs no credential shows a provider's key what it shows anybody.
+        // Routes that need no credential show a provider's key the same as anybody.
         if service
             .anyone()
             .send(method, path, body.clone())

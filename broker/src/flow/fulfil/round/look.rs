@@ -1,4 +1,4 @@
-//! The looks at the leases of a round: an order sent, an answer read, what was learnt saved.
+//! The looks at the leases of a round: an order sent, an answer read, the findings saved.
 
 use chrono::TimeDelta;
 use market::ids::{LeaseId, ProviderId, VerificationId};
@@ -20,7 +20,7 @@ use crate::platform::metrics;
 use crate::platform::provider_set::ProviderLink;
 
 impl Round<'_> {
-    /// Looks at one lease, saves what was learnt, and looks on while that leads further.
+    /// Looks at one lease, saves the findings, and looks again as long as that leads further.
     pub(super) async fn look_at(&mut self, id: LeaseId) -> Result<(), FulfilError> {
         for _ in 0..MOST_STEPS {
             let Some(lease) = self.leases.iter().find(|lease| lease.id == id).cloned() else {
@@ -94,7 +94,7 @@ impl Round<'_> {
         silences.is_some_and(|silences| *silences >= SILENCES_OF_A_ROUND)
     }
 
-    /// What follows where a lease in use is not to be waited for: it is silent, or was reported.
+    /// The consequence when the broker no longer waits for a lease in use: it is silent, or was reported.
     async fn given_up(&self, lease: &Lease) -> Result<Option<Learned>, FulfilError> {
         match unreachable::given_up(self.broker, &self.reservation, lease).await? {
             None => reported::given_up(self.broker, lease).await,
@@ -160,7 +160,7 @@ impl Round<'_> {
         Ok(order::send(self.broker, link, &order).await)
     }
 
-    /// Saves what one look taught; says whether the lease moved.
+    /// Saves the findings of one look; returns whether the lease moved.
     pub(super) async fn learn(
         &mut self,
         id: LeaseId,
@@ -289,7 +289,7 @@ impl Round<'_> {
         let orders = Orders::of(lease, self.reservation.gang, &self.leases);
         let seconds = i64::from(alone) + i64::from(gang_seconds(&orders));
         let verify_seconds = TimeDelta::seconds(seconds);
-        // What the tenant or we do not want any more fell too, and says why.
+        // A lease that the tenant or the broker no longer wants counts as failed too, and records why.
         let is_over = |event: &LeaseEvent| event.is_fall() || *event == LeaseEvent::Unwanted;
         let fell = learned.event.filter(is_over);
         LeaseFacts {
@@ -323,7 +323,7 @@ impl Round<'_> {
         ids: &[LeaseId],
     ) -> Result<(), FulfilError> {
         for id in ids {
-            // What the tenant wished meanwhile comes before any further order.
+            // The tenant's requests of the meantime come before any further order.
             if self.has_new_wish() {
                 break;
             }
@@ -357,8 +357,7 @@ async fn look(broker: &Broker, link: &ProviderLink, lease: &Lease) -> Learned {
     }
 }
 
-/// Tells the log, once each time, that a machine which somebody counts on is missing, and that it is shown
-/// again.
+/// Logs, once each time, that a machine which somebody counts on is missing, and that it is shown again.
 fn tell_of_sighting(lease: &Lease, missing: Option<Missing>, words: Option<&str>) {
     let (id, provider) = (lease.id, &lease.offer.provider);
     match (lease.missing, missing) {
@@ -384,7 +383,7 @@ const fn may_still_verify(state: LeaseState) -> bool {
     )
 }
 
-/// Whether the event says how an order went: kept in the attempt log.
+/// Whether the event tells how an order went: kept in the attempt log.
 const fn is_outcome_of_an_order(event: LeaseEvent) -> bool {
     matches!(event, LeaseEvent::Accepted | LeaseEvent::Passed) || event.is_fall()
 }

@@ -20,18 +20,17 @@ use crate::flow::verify::push::{Push, PushError, is_pushed};
 use crate::flow::verify::{LeaseVerdict, verdict_of};
 use crate::platform::app::Broker;
 
-/// Leases that are seen to at once.
+/// Leases that are handled in parallel.
 const AT_ONCE: usize = 16;
-/// How long all of a round may take, in real time: well within the claim. What is not done then is
-/// done at the next look.
+/// How long all of a round may take, in real time: well within the claim. The next look does the rest.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long all that a round sends away may take to be left, in real time: these machines are paid for.
 pub(super) const PARTING: Duration = Duration::from_secs(20);
-/// When to come again to a node that did not do as it was told.
+/// When to retry a node that did not carry out its command.
 const COME_AGAIN: TimeDelta = TimeDelta::seconds(15);
 
 impl Round<'_> {
-    /// Sees to every lease that proves itself by an agent that is pushed, but these; says which.
+    /// Handles every lease that proves itself by an agent that is pushed, except these; returns which.
     pub(super) async fn push_agents(
         &mut self,
         but: &BTreeSet<LeaseId>,
@@ -89,7 +88,8 @@ impl Round<'_> {
     }
 }
 
-/// Leaves the nodes of a lease; what cannot be done is not tried again, for the machines end.
+/// Removes everything of ours from the nodes of a lease; a failed removal is not tried again, because the
+/// machines end.
 async fn part_from(broker: &Broker, lease: &Lease) {
     let left = match Push::of(broker, lease).await {
         Ok(Some(push)) => push.clear().await,
@@ -104,7 +104,7 @@ async fn part_from(broker: &Broker, lease: &Lease) {
     }
 }
 
-/// Does for a lease's nodes what is to be done over SSH now.
+/// Does the due work for a lease's nodes over SSH.
 async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
     let verdict = match verdict_of(broker, lease).await {
         Ok(verdict) => verdict,
@@ -113,7 +113,7 @@ async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
     let error = match attend(broker, lease, &verdict).await {
         Ok(true) => return Learned::event(LeaseEvent::Passed),
         Ok(false) => return Learned::nothing(COME_AGAIN),
-        // Whoever answers there, it is not the machine that we brought the agent to.
+        // The machine that answers there is not the one we gave the agent to.
         Err(error) if error.is_other_key() => {
             return Learned::because(LeaseEvent::Failed, error.to_string());
         }
@@ -129,7 +129,7 @@ async fn see_to(broker: &Broker, lease: &Lease) -> Learned {
     }
 }
 
-/// Says whether the lease has passed and holds nothing of ours any more.
+/// Returns whether the lease has passed and holds nothing of ours any more.
 async fn attend(broker: &Broker, lease: &Lease, verdict: &LeaseVerdict) -> Result<bool, PushError> {
     let Some(push) = Push::of(broker, lease).await? else {
         // Ordered by a release that pushed nothing: there is nothing to take away.

@@ -9,32 +9,32 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What is run on a node, and what it says when it has done that.
+/// The command run on a node, and the word that it prints when done.
 const COMMAND: &str = "do it";
 const WORD: &str = "done";
-/// How long a node has that never comes to its end: long enough to be logged in to while others are. What
-/// ends by itself is given much longer than it takes.
+/// The time allowed for a node that never finishes: long enough to log in to it while others are logged in
+/// to. A command that ends by itself gets much longer than it takes.
 const SHORT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(30);
 
 /// How a node answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
-    /// It says these words and ends with this exit status.
+    /// It prints these words and ends with this exit status.
     Says(&'static str, u32),
-    /// It says the word, and something else for ever.
+    /// It prints the word, and something else for ever.
     NeverStops,
-    /// It says this on its output, for ever.
+    /// It prints this on its output, for ever.
     Floods(&'static str),
-    /// It says this among its errors, for ever.
+    /// It prints this among its errors, for ever.
     Complains(&'static str),
-    /// It takes the command and says nothing.
+    /// It takes the command and prints nothing.
     Hangs,
-    /// As that, and takes in nothing of what the command hears.
+    /// As that, and does not read the command's input.
     IsDeaf,
     /// It opens nothing that a command could run in.
     OpensNothing,
-    /// It never says whether it lets the key in.
+    /// It never answers whether it accepts the key.
     NeverLetsIn,
     /// It lets the key in as far as another step.
     WantsMore,
@@ -100,8 +100,8 @@ impl Handler for Node {
     }
 }
 
-/// What comes of a command on such a node within this time. That the node is hung up on then is waited
-/// for.
+/// The outcome of a command on such a node within this time. Waits until the connection to the node is
+/// closed.
 async fn told(manner: Manner, patience: Duration) -> Result<(), LoginFailure> {
     let server = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = server.local_addr().expect("an address");
@@ -148,7 +148,7 @@ async fn told(manner: Manner, patience: Duration) -> Result<(), LoginFailure> {
 async fn whoever_says_the_word_is_believed_whatever_else_it_does() {
     for manner in [
         Manner::Says("done\n", 0),
-        // Of what it did otherwise the agent's own call tells.
+        // The agent's own call reports the rest.
         Manner::Says("done\n", 1),
         Manner::Says("Welcome!\n\ndone\n", 0),
         Manner::NeverStops,
@@ -191,7 +191,7 @@ async fn whoever_keeps_us_waiting_is_left_when_our_patience_ends_and_is_named_fo
         assert_eq!(told(manner, SHORT).await, Err(failure), "{manner:?}");
     });
     join_all(all).await;
-    // A second more to say that we leave, and what a busy machine takes.
+    // A second more to say goodbye, and for a busy machine.
     assert!(began.elapsed() < LONG);
 }
 

@@ -1,5 +1,5 @@
-//! The nodes of orders that are measured together, as far as these were sent: who they are, and where it is
-//! needed all that they said.
+//! The nodes of orders that are measured together, as far as the orders were sent: their identities and,
+//! where needed, all their answers.
 
 use market::ids::{LeaseId, VerificationId};
 use store::StoreError;
@@ -10,7 +10,7 @@ use super::Orders;
 use crate::flow::verify::StepRefusal;
 use crate::platform::app::Broker;
 
-/// All that the nodes said that have enrolled, in order.
+/// All answers of the enrolled nodes, in order.
 ///
 /// Errors: the database's.
 pub(super) async fn sessions(

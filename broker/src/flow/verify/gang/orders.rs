@@ -1,5 +1,5 @@
-//! Whose nodes are measured together: those of a lease or, where every order of a gang got nodes of its
-//! own, of all its leases.
+//! The orders whose nodes are measured together: those of a lease or, where every order of a gang got nodes
+//! of its own, of all its leases.
 
 use std::slice;
 
@@ -24,7 +24,7 @@ pub(crate) struct Orders {
 impl Orders {
     /// The orders that a lease belongs to; `all` are those of its reservation, which may be a `gang`.
     ///
-    /// One that fell is still one of them until another one stands for it: without its nodes no gang is whole.
+    /// A failed order is still a member until another one replaces it: without its nodes no gang is complete.
     pub(crate) fn of(lease: &Lease, gang: bool, all: &[Lease]) -> Self {
         let counts = |other: &&Lease| other.replaced_by.is_none() && !other.given_up;
         let others =
@@ -50,7 +50,7 @@ impl Orders {
         }
     }
 
-    /// As [`Self::of`], with what the store has of the reservation.
+    /// As [`Self::of`], with the store's rows of the reservation.
     ///
     /// Errors: the database's.
     pub(crate) async fn read(broker: &Broker, lease: &Lease) -> Result<Self, StoreError> {
@@ -112,8 +112,8 @@ impl Orders {
         count(&self.leases)
     }
 
-    /// Whether their nodes are measured together: they were sold as joined, and what all of them show is of
-    /// a size that one row holds.
+    /// Whether their nodes are measured together: they were sold as joined, and the answers of all fit into
+    /// one row.
     pub(crate) fn are_measured(&self) -> bool {
         let nodes = usize::try_from(self.nodes()).unwrap_or(usize::MAX);
         (2..=MOST_NODES).contains(&nodes) && are_joined(&self.leases)
@@ -125,7 +125,7 @@ impl Orders {
         self.apart
     }
 
-    /// What joins their nodes, where all were sold with the same.
+    /// The fabric of their nodes, where all were sold with the same.
     pub(super) fn sold_as(&self) -> Internode {
         let mut kinds = self.leases.iter().map(|lease| lease.offer.internode);
         let first = kinds.next().unwrap_or(Internode::Unknown);

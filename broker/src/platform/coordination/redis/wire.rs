@@ -17,7 +17,7 @@ use crate::platform::coordination::circuit::Circuit;
 
 /// How often a lost server is tried again.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How long a subscription may be silent before it is taken for dead and made anew.
+/// How long a subscription may be silent before it counts as dead and is made again.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The connection to the server. A handle: clones share it.
@@ -28,7 +28,7 @@ pub(super) struct Wire {
     connection: ConnectionManager,
     circuit: Arc<Circuit>,
     deployment: Arc<str>,
-    /// Tells our own wake-ups from those of others.
+    /// Distinguishes our own wake-ups from those of others.
     me: Arc<str>,
 }
 
@@ -69,7 +69,7 @@ impl Wire {
         self.circuit.lost_for()
     }
 
-    /// Makes a call; `None` when the server is lost or does not do it within the time.
+    /// Makes a call; `None` when the server is lost or does not answer within the time.
     pub(super) async fn ask<T>(
         &self,
         patience: Duration,
@@ -120,7 +120,7 @@ impl Wire {
         }
     }
 
-    /// Sends wake-ups to the other processes. What cannot be sent is dropped: they have timers.
+    /// Sends wake-ups to the other processes. A wake-up that cannot be sent is dropped: they have timers.
     pub(super) async fn keep_sending(self, mut unsent: mpsc::Receiver<Topic>) {
         let mut wave = Vec::new();
         while unsent.recv_many(&mut wave, usize::MAX).await > 0 {

@@ -18,7 +18,7 @@ pub(super) struct Columns {
     /// Units: [`PRICE_STEP`].
     price: Vec<u32>,
     gpu: Vec<u16>,
-    /// As many nodes as can be had at most.
+    /// The largest number of nodes available.
     stock: Vec<u16>,
     gpus: Vec<u8>,
     country: Vec<u8>,
@@ -27,7 +27,7 @@ pub(super) struct Columns {
     open: Vec<u8>,
 }
 
-/// How the columns write what they hold.
+/// The codes for the values of the columns.
 #[derive(Default)]
 pub(super) struct Codes {
     gpus: HashMap<Gpu, u16>,
@@ -154,7 +154,7 @@ impl Codes {
         };
         Scan {
             most: u32::try_from(most).unwrap_or(u32::MAX),
-            // A GPU that nobody sells is none of theirs.
+            // A GPU that nobody sells belongs to no seller.
             gpu: request
                 .gpu
                 .map(|gpu| self.gpus.get(&gpu).copied().unwrap_or(u16::MAX)),

@@ -1,8 +1,8 @@
 //! A market made by chance, the same for the same seed: offers that look like those of real lists.
 //!
-//! What there is to draw from is a list of some thousand offers: the price lists that were given, or
-//! one made here with as many GPUs, node sizes and regions of each seller as such lists have. Each
-//! offer of the market is one of them at a price and with a stock of its own.
+//! The offers are drawn from a list of some thousand: the price lists that were given, or one made here with
+//! as many GPUs, node sizes and regions of each seller as such lists have. Each offer of the market is one of
+//! them at a price and with a stock of its own.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -122,7 +122,7 @@ pub(super) struct Market {
 }
 
 impl Market {
-    /// A market that draws from these offers, or from a list made by chance where there is none.
+    /// A market that draws from these offers, or from a random list if there are none.
     pub(super) fn new(list: Vec<Offer>, seed: u64, now: DateTime<Utc>) -> anyhow::Result<Self> {
         let mut rng = StdRng::seed_from_u64(seed);
         let list = if list.is_empty() {
@@ -151,12 +151,12 @@ impl Market {
         self.now
     }
 
-    /// What it draws from.
+    /// The offers to draw from.
     pub(super) fn list(&self) -> &[Offer] {
         &self.list
     }
 
-    /// What is known of the sellers.
+    /// The facts about the sellers.
     pub(super) fn providers(&self) -> HashMap<ProviderId, ProviderView> {
         let view = ProviderView {
             freshness_limit_seconds: Some(FRESHNESS_LIMIT),
@@ -173,7 +173,7 @@ impl Market {
         self.priced(count, 0)
     }
 
-    /// The same offers at other prices, by the turn in which they were set.
+    /// The same offers at other prices, one set of prices per `turn`.
     pub(super) fn priced(&self, count: usize, turn: u64) -> impl Iterator<Item = Offer> {
         let mut rng = StdRng::seed_from_u64(self.seed + 1);
         let mut prices = StdRng::seed_from_u64(self.seed + 2 + turn);

@@ -50,7 +50,7 @@ fn fleets() -> [Value; 4] {
     ]
 }
 
-/// Fleets, the tails of the best so many simulated. The median, in milliseconds.
+/// Fleets, with the tail latency of this many of the best simulated. The median, in milliseconds.
 pub(super) fn serve(scene: &Scene, simulated: usize) -> anyhow::Result<f64> {
     let demands = demands(&fleets())?;
     let mut failed = None;
@@ -74,8 +74,8 @@ pub(super) fn hybrid(scene: &Scene) -> anyhow::Result<f64> {
     Ok(scene.time_searches(&demands(&[both()])?)?.micros(50) / 1e3)
 }
 
-/// How long each of the plans takes by itself, as it is measured and as the service makes it: with more
-/// candidates, those that can be ordered, other precisions, and tails. A line each.
+/// The time of each kind of plan alone, measured as the service makes it: with more candidates, those that
+/// can be ordered, other precisions, and tail latency. A line each.
 pub(super) fn one_by_one(scene: &Scene) -> anyhow::Result<Vec<String>> {
     let names = [
         "adapters of an 8B",

@@ -1,5 +1,5 @@
-//! What a reader feels while every price changes: searches beside a thread that makes and swaps
-//! one snapshot after the other.
+//! The latency of a reader while every price changes: searches beside a thread that makes and swaps one
+//! snapshot after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::requests::{Request, Requests, TOP};
 use super::{SEED, Scene, Times};
 
-/// What was measured while every price changed.
+/// The measurements while every price changed.
 #[derive(Debug, Clone, Serialize)]
 pub struct Repriced {
     /// Offers on sale.
@@ -22,7 +22,7 @@ pub struct Repriced {
     pub idle_p50_us: f64,
     /// The same, of all but one in a hundred.
     pub idle_p99_us: f64,
-    /// A narrow search while another thread sets every price anew, again and again.
+    /// A narrow search while another thread sets every price over and over.
     pub busy_p50_us: f64,
     /// The same, of all but one in a hundred.
     pub busy_p99_us: f64,

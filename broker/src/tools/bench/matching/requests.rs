@@ -1,4 +1,4 @@
-//! What is asked of the market, and what the answer must be: each offer looked at by itself.
+//! The requests to the market, and the expected answers: each offer is considered by itself.
 
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Counts, Demand, GpusDemand, Places};
@@ -191,7 +191,7 @@ impl Request {
     }
 }
 
-/// What a request must be answered with.
+/// The expected answer to a request.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Expected {
     pub(super) eligible: usize,
@@ -249,7 +249,7 @@ impl Expected {
         self.best.iter().map(|rank| rank.0)
     }
 
-    /// Whether a plan says just this. What differs in its place alone stands in one candidate there.
+    /// Whether a plan agrees exactly. Offers that differ in place alone are in one candidate there.
     pub(super) fn is(&self, plan: &Plan) -> bool {
         let places = |candidate: &Candidate| {
             let offer = &candidate.lines[0].offer;

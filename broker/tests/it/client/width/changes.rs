@@ -11,8 +11,8 @@ use crate::belongings::Belongings;
 use crate::client::Shell;
 use crate::service::{Key, Service};
 
-/// In their order; `{made}` is the id that was printed last. What can be done once has a key, under which
-/// it is answered again at the next width.
+/// In their order; `{made}` is the id that was printed last. A command that works only once has a key, under
+/// which it is answered again at the next width.
 pub(super) const ALL: [&str; 16] = [
     "login --server {url} --key-file {key}",
     "ssh-keys add {public_key}",

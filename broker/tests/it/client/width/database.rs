@@ -42,7 +42,7 @@ const PROVIDERS: [&str; 10] = [
     "providers forget runpod --data-dir d",
 ];
 
-/// On the database of a service that runs, with what it signed and decided.
+/// On the database of a running service, with its signatures and decisions.
 const RUNNING: [&str; 7] = [
     "providers list --data-dir {data}",
     "keys list --data-dir {data}",
@@ -58,7 +58,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static str> {
     FRESH.into_iter().chain(PROVIDERS).chain(RUNNING)
 }
 
-/// What is wrong with what these commands print, one after the other.
+/// The faults of these commands' output, one after the other.
 async fn run(
     shell: &Shell,
     width: usize,

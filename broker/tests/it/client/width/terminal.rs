@@ -22,7 +22,7 @@ const TESTS: &str = "metric,model,isl,osl,concurrency,weight_precision,kv_precis
     ttft,Llama 3 8B,1000,1,,fp8,fp8,H100-SXM,1,1,1,trtllm-0.13\n\
     ttft,Llama 3 8B,1000,1,,fp8,fp8,Quantum-9000,1,1,1,trtllm-0.13\n";
 
-/// Runs a command on a terminal; `None`, said aloud, where nothing makes one.
+/// Runs a command on a terminal; `None`, with a printed notice, where no terminal can be made.
 async fn on_a_terminal(shell: &Shell, line: &str) -> Option<Ended> {
     let child = shell.start_on_a_terminal(line)?;
     let mut shown = ended(child).await;

@@ -1,12 +1,12 @@
-//! The worker's connection to PostgreSQL is cut in the middle of what it does. What it saved is there, what it
-//! did not save is not, and a worker after it finishes.
+//! The worker's connection to PostgreSQL is cut in the middle of its work. Its saved work is there, its
+//! unsaved work is not, and a worker after it finishes.
 
 use store::Store;
 use store::fixture::{Cut, Wire};
 
 use super::*;
 
-/// Cuts the connection at this statement of each step of a life, or of what its nodes ask meanwhile.
+/// Cuts the connection at this statement of each step of a life, or of the requests of its nodes meanwhile.
 struct AtStatement<'a> {
     wire: &'a Wire,
     trips: usize,

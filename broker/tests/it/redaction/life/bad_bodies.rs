@@ -1,4 +1,4 @@
-//! Secrets where none belong: whatever is refused repeats none of them.
+//! Secrets in the wrong places: no refusal repeats any of them.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! A provider that tells everybody what it was told: adapters are led to it, with a credential of
-//! their own, whenever the test says so.
+//! A provider that repeats to everybody what it received: the test leads adapters to it on demand, with a
+//! credential of their own.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -131,7 +131,7 @@ async fn repeat(request: HttpRequest, body: web::Bytes, state: web::Data<State>)
     }
 }
 
-/// Where the adapters' calls go, and what they carried.
+/// The destinations of the adapters' calls, and their content.
 #[derive(Default)]
 pub(super) struct Road {
     astray: AtomicBool,
@@ -146,7 +146,7 @@ impl Road {
         self.astray.store(astray, Ordering::Relaxed);
     }
 
-    /// From now on whoever reads a catalogue panics, or does not.
+    /// From now on readers of a catalogue panic, or do not.
     pub(super) fn end_in_a_river(&self, river: bool) {
         self.river.store(river, Ordering::Relaxed);
     }

@@ -29,7 +29,7 @@ pub(super) async fn database(secrets: &mut Canaries) -> Option<Store> {
     Some(store.expect("the database opens"))
 }
 
-/// What changes a configuration so that it holds a canary wherever it can, and the scraper's token.
+/// The changes to a configuration that plant a canary in every possible place, and the scraper's token.
 pub(super) fn configuration(
     secrets: &mut Canaries,
     issuer: OidcConfig,
@@ -107,6 +107,6 @@ pub(super) async fn reseal(life: &mut Life) {
         Ok::<_, CannotOpen>(new.seal(purpose, &secret))
     };
     let sealed = broker.store().sealed().reseal(&anew, entry).await;
-    // Two keys of each of two purposes, two secrets of three webhooks, and what opens a provider.
+    // Two keys of each of two purposes, two secrets of three webhooks, and a provider's credential.
     assert!(sealed.expect("all of it opens") >= 11);
 }

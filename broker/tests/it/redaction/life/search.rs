@@ -1,4 +1,4 @@
-//! The end of the life: everything that can be read is read, and everything that was said is searched.
+//! The end of the life: everything that can be read is read, and every recorded text is searched.
 
 use store::fixture::contents;
 
@@ -6,7 +6,7 @@ use super::{LATER, Life, Receiver, text};
 use crate::routes::{self, Route};
 
 impl Life {
-    /// Reads all there is to read, as each who may.
+    /// Reads everything readable, as each caller who may.
     pub(super) async fn read_everything(&mut self, used: &str) {
         let tenant = format!("?tenant={}", self.member.tenant);
         let hooks = self.service.with(&self.member).get("/v1/webhook-endpoints");
@@ -51,7 +51,7 @@ impl Life {
         );
     }
 
-    /// Searches what was answered and sent, and every column of the database.
+    /// Searches all answers and messages, and every column of the database.
     pub(super) async fn search(&self, receivers: &[Receiver]) {
         let secrets = self.secrets.without_addresses();
         for (call, said) in &self.heard.0 {
