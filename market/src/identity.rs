@@ -188,14 +188,14 @@ impl From<Option<BTreeSet<ProjectId>>> for Projects {
 
 /// The part of a tenant's resources that a caller reaches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Reach {
+pub struct TenantScope {
     /// The tenant.
     pub tenant: TenantId,
     /// The projects of it.
     pub projects: Projects,
 }
 
-impl Reach {
+impl TenantScope {
     /// Everything of a tenant.
     #[must_use]
     pub const fn whole(tenant: TenantId) -> Self {
@@ -206,7 +206,7 @@ impl Reach {
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for TenantScope {
     /// The tenant, and after a slash the projects, where they are named.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tenant)?;
@@ -245,14 +245,19 @@ mod tests {
     fn two_reaches_are_never_the_same_text() {
         let project = |n: u128| ProjectId::from_uuid(uuid::Uuid::from_u128(n));
         let tenant = TenantId::from_uuid(uuid::Uuid::from_u128(7));
-        let only = |numbers: &[u128]| Reach {
+        let only = |numbers: &[u128]| TenantScope {
             tenant,
             projects: Projects::Only(numbers.iter().copied().map(project).collect()),
         };
-        let texts: BTreeSet<String> = [Reach::whole(tenant), only(&[1]), only(&[2]), only(&[1, 2])]
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let texts: BTreeSet<String> = [
+            TenantScope::whole(tenant),
+            only(&[1]),
+            only(&[2]),
+            only(&[1, 2]),
+        ]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
         assert_eq!(texts.len(), 4, "{texts:?}");
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::machine::{Phase, Record};
 use crate::server::cut;
 use crate::state::{Caller, State};
-use crate::world::World;
+use crate::world::SimulatedMarket;
 use crate::{FaultKind, Front, Operation, Provider};
 
 /// The longest that a call hangs.
@@ -73,7 +73,7 @@ pub(crate) struct Dialect {
 
 /// A call that got through, with everything that it may read and change.
 pub(crate) struct Call<'a> {
-    pub(crate) world: &'a mut World,
+    pub(crate) world: &'a mut SimulatedMarket,
     pub(crate) state: &'a State,
     pub(crate) now: DateTime<Utc>,
     pub(crate) foreign: bool,

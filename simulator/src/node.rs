@@ -34,7 +34,7 @@ pub(crate) use self::shell::Shell;
 use crate::SimulatorError;
 use crate::hardware::Hardware;
 use crate::machine::Record;
-use crate::ssh::{Door, Port, SshServer};
+use crate::ssh::{Port, SshListener, SshServer};
 
 /// How long the last output may take to arrive after the whole process group is dead.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
@@ -247,7 +247,7 @@ impl Nodes {
         hardware: &Hardware,
     ) -> Option<SshServer> {
         let host = &record.hosts.get(key.1)?.public_ip;
-        let door = Door {
+        let door = SshListener {
             user: record.ssh_user().to_owned(),
             keys,
             mark: record.order.name.clone(),

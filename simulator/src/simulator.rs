@@ -13,7 +13,7 @@ use crate::node::Nodes;
 use crate::server::Listener;
 use crate::ssh::SshServer;
 use crate::state::State;
-use crate::world::{Durations, Refusal, World};
+use crate::world::{Durations, Refusal, SimulatedMarket};
 use crate::{
     Bill, Clock, Fault, Front, Launch, Machine, Market, NodeOutput, Operation, Provider,
     SimulatorError, control, lambda, runpod, voltagepark,
@@ -104,7 +104,7 @@ impl Simulator {
             lambda_launch_spacing: config.lambda_launch_spacing_seconds.map(seconds),
         };
         let nodes = Nodes::try_new(config.node_deadline, config.nodes_at_once)?;
-        let world = World::new(config.market, config.seed, durations, nodes.ssh_port());
+        let world = SimulatedMarket::new(config.market, config.seed, durations, nodes.ssh_port());
         let state = Arc::new(State::new(config.clock, nodes, config.node_runner, world));
         let simulator = Self {
             lambda: Listener::open(&state, lambda::routes)?,

@@ -63,7 +63,7 @@ impl Port {
 }
 
 /// The keys with access to a node, and the one with a shell.
-pub(crate) struct Door {
+pub(crate) struct SshListener {
     /// The user name.
     pub(crate) user: String,
     /// The file of the public keys with access.
@@ -124,7 +124,7 @@ impl SshServer {
     /// Errors: an address that is not loopback, or is not available.
     pub(crate) fn listen(
         (host, port): (&str, u16),
-        door: Door,
+        door: SshListener,
         hardware: &Hardware,
         runtime: &Handle,
     ) -> io::Result<Self> {
@@ -181,7 +181,7 @@ impl Drop for SshServer {
 async fn accept(
     listener: tokio::net::TcpListener,
     mut threshold: watch::Receiver<Threshold>,
-    house: Arc<(Door, Manner)>,
+    house: Arc<(SshListener, Manner)>,
 ) {
     let mut sessions = JoinSet::new();
     loop {
@@ -209,7 +209,7 @@ async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, config: Arc<Config>, house: Arc<(Door, Manner)>) {
+async fn serve(stream: TcpStream, config: Arc<Config>, house: Arc<(SshListener, Manner)>) {
     let ended = async {
         let (stream, _cut) = cut_on_drop(stream)?;
         run_stream(config, stream, Session::of(house)).await?.await

@@ -8,7 +8,7 @@ use rand::Rng;
 use tokio::sync::Notify;
 
 use crate::node::Nodes;
-use crate::world::World;
+use crate::world::SimulatedMarket;
 use crate::{Clock, NodeRunner, Provider};
 
 pub(crate) struct State {
@@ -17,7 +17,7 @@ pub(crate) struct State {
     pub(crate) node_runner: NodeRunner,
     /// Wakes every hanging call.
     pub(crate) let_go: Notify,
-    world: Mutex<World>,
+    world: Mutex<SimulatedMarket>,
     credentials: Mutex<Credentials>,
     /// Base URL of each provider, once every port is open.
     addresses: OnceLock<Vec<(Provider, String)>>,
@@ -46,7 +46,7 @@ impl State {
         clock: Arc<dyn Clock>,
         nodes: Nodes,
         node_runner: NodeRunner,
-        world: World,
+        world: SimulatedMarket,
     ) -> Self {
         let credentials = Credentials {
             own: Provider::ALL
@@ -73,7 +73,7 @@ impl State {
 
     /// The lock on everything that changes. The nodes' lock may be taken inside it, never the
     /// other way round.
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, SimulatedMarket> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Durations {
     pub(crate) lambda_launch_spacing: Option<TimeDelta>,
 }
 
-pub(crate) struct World {
+pub(crate) struct SimulatedMarket {
     rows: Vec<Row>,
     records: Vec<Record>,
     by_id: HashMap<String, usize>,
@@ -50,7 +50,7 @@ pub(crate) struct World {
     pub(crate) later_pages_fail: bool,
 }
 
-impl World {
+impl SimulatedMarket {
     pub(crate) fn new(market: Market, seed: u64, durations: Durations, ssh_port: u16) -> Self {
         Self {
             rows: market.into_rows(),

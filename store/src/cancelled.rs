@@ -15,7 +15,7 @@ use sea_orm::{
 use crate::StoreError;
 use crate::entity::column::{Moment, Text, Word};
 use crate::entity::{leases, postings, reservations, tenants, transactions};
-use crate::reservations::Wish;
+use crate::reservations::RequestedAction;
 use crate::scope::service_wide;
 
 /// The period in which they count before another confirmation is refused. Units: hours.
@@ -108,7 +108,7 @@ async fn orders(
     let wished: Vec<(Text<ReservationId>, Text<TenantId>, Moment)> = reservations::Entity::find()
         .select_only()
         .columns([R::Id, R::TenantId, R::WishAt])
-        .filter(R::Wish.eq(Word(Wish::Cancel)))
+        .filter(R::Wish.eq(Word(RequestedAction::Cancel)))
         .filter(R::StoppedBy.is_null())
         .filter(R::WishAt.gt(Moment::from(since)))
         .apply_if(before, |query, before| {

@@ -2,7 +2,7 @@
 //!
 //! While nothing is running at a provider (`Held`, `Confirmed`) a command changes the state itself. A worker
 //! that was busy with the old state finds its result stale; it has called no provider yet, because lease rows
-//! are saved before the first call. Later a command only writes a [`Wish`], because a worker may be in the
+//! are saved before the first call. Later a command only writes a [`RequestedAction`], because a worker may be in the
 //! middle of a call whose result must not be lost.
 //!
 //! Both are guarded by the version that the caller read, and ask for a look at once.
@@ -17,7 +17,7 @@ use sea_orm::{DatabaseTransaction, EntityTrait};
 use crate::entity::column::{Text, Word};
 use crate::entity::reservations;
 use crate::idempotency::{self, Completion};
-use crate::reservations::{Reservation, TenantReservations, Wish, lock_of_tenant};
+use crate::reservations::{RequestedAction, Reservation, TenantReservations, lock_of_tenant};
 use crate::tx::transaction;
 use crate::{Conflict, StoreError, coverage, events, hold, leases, spending};
 
@@ -29,7 +29,7 @@ pub enum Command {
     /// Leave the state and move the end of the window.
     Extend(DateTime<Utc>),
     /// Leave the state and leave a wish for the worker. An existing wish stays, with its time.
-    Wish(Wish),
+    RequestedAction(RequestedAction),
 }
 
 impl TenantReservations<'_> {
@@ -80,7 +80,7 @@ impl TenantReservations<'_> {
             if row.version != version {
                 return Err(StoreError::Stale);
             }
-            if row.wish.0 == Wish::None {
+            if row.wish.0 == RequestedAction::None {
                 row.stopped_by = row.stopped_by.or(budget.map(Text));
             }
             let told = match command {
@@ -100,7 +100,7 @@ impl TenantReservations<'_> {
                     let kind = EventType::ReservationExtended;
                     Some(events::reservation_said(&row, kind))
                 }
-                Command::Wish(wish) => {
+                Command::RequestedAction(wish) => {
                     note_wish(&mut row, wish, now).map(|kind| events::reservation_said(&row, kind))
                 }
             };
@@ -115,13 +115,17 @@ impl TenantReservations<'_> {
 }
 
 /// Records a wish unless there is one already; returns its event.
-fn note_wish(row: &mut reservations::Model, wish: Wish, now: DateTime<Utc>) -> Option<EventType> {
+fn note_wish(
+    row: &mut reservations::Model,
+    wish: RequestedAction,
+    now: DateTime<Utc>,
+) -> Option<EventType> {
     let told = match wish {
-        Wish::None => return None,
-        Wish::Cancel => EventType::ReservationCancelRequested,
-        Wish::Release => EventType::ReservationReleaseRequested,
+        RequestedAction::None => return None,
+        RequestedAction::Cancel => EventType::ReservationCancelRequested,
+        RequestedAction::Release => EventType::ReservationReleaseRequested,
     };
-    if row.wish.0 != Wish::None {
+    if row.wish.0 != RequestedAction::None {
         return None;
     }
     row.wish = Word(wish);

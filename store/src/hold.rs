@@ -21,7 +21,7 @@ use sea_orm::{
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::{holds, projects, reservations};
 use crate::idempotency::{self, Completion};
-use crate::reservations::{Reservation, TenantReservations, Wish};
+use crate::reservations::{RequestedAction, Reservation, TenantReservations};
 use crate::tx::transaction;
 use crate::{Conflict, StoreError, commands, coverage, events, providers, quotes, spending, stock};
 
@@ -243,7 +243,7 @@ impl NewReservation {
             confirmed_at: None,
             active_at: None,
             closed_at: None,
-            wish: Word(Wish::None),
+            wish: Word(RequestedAction::None),
             wish_at: None,
             due_at: Some(self.hold_expires_at.into()),
             nudges: 0,

@@ -157,7 +157,7 @@ impl NodeReach {
     }
 }
 
-tenant_scoped!(Reach, reach, TenantReach, AllReach, "reach of nodes");
+tenant_scoped!(TenantScope, reach, TenantReach, AllReach, "reach of nodes");
 
 impl TenantReach<'_> {
     /// The reachability of the nodes of the tenant's lease, in order.

@@ -29,7 +29,7 @@ use crate::tx::transaction;
 /// machine) are kept; the worker takes it up at its next claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wish {
+pub enum RequestedAction {
     /// Nothing: continue.
     None,
     /// To end it before the hand-off.
@@ -90,7 +90,7 @@ pub struct Reservation {
     /// When it was closed.
     pub closed_at: Option<DateTime<Utc>>,
     /// The tenant's wish.
-    pub wish: Wish,
+    pub wish: RequestedAction,
     /// When the tenant made the wish: use after this is not charged.
     pub wish_at: Option<DateTime<Utc>>,
     /// The budget that ended it, if one did.

@@ -25,7 +25,7 @@ use sea_orm::{
 use crate::StoreError;
 use crate::entity::column::{Moment, Text};
 use crate::entity::{holds, leases, reservations, spent_days, spent_rates};
-use crate::reservations::Wish;
+use crate::reservations::RequestedAction;
 use crate::scope::tenant_scoped;
 
 pub(crate) use charged::{add_charges, charged_within};
@@ -378,7 +378,9 @@ fn open_line(
         ([window.end, over_by].into_iter().flatten().min(), longest)
     };
     // Use after the tenant asked for the end is not charged.
-    let asked = (row.wish.0 != Wish::None).then_some(row.wish_at).flatten();
+    let asked = (row.wish.0 != RequestedAction::None)
+        .then_some(row.wish_at)
+        .flatten();
     let ending = matches!(state, ReservationState::Releasing(_)).then_some(now);
     OpenLine {
         rate: line.rate,

@@ -25,7 +25,7 @@ use store::catalog::Generation;
 use store::settings::DatabaseMode;
 use tracing::{Instrument as _, debug_span, info, warn};
 
-pub(crate) use doubt::Doubts;
+pub(crate) use doubt::ShrinkGuard;
 pub(crate) use poll::{POLL, lease_of};
 pub use poll::{keep_polling, read_own};
 pub use price_lists::read_price_lists;
@@ -134,8 +134,8 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     let mut lost = diff.withdrawn.clone();
     lost.retain(|id| live.contains(id));
     if !shrank(live.len(), lost.len()) {
-        broker.memory::<Doubts>().forget(&provider);
-    } else if !broker.memory::<Doubts>().confirms(&provider, &lost) {
+        broker.memory::<ShrinkGuard>().forget(&provider);
+    } else if !broker.memory::<ShrinkGuard>().confirms(&provider, &lost) {
         let what = "a listing that shrank by half or more, which the next one must confirm";
         mark_stale(broker, &provider, what).await?;
         return Err(IngestError::Incomplete { provider, what });

@@ -17,7 +17,7 @@ use chrono::{DateTime, Utc};
 use market::capacity::OwnCapacity;
 use market::demand::Demand;
 use market::demand::check::DemandFault;
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{OfferId, PlanId, ProviderId, TenantId};
 use matcher::{Cooling, MatchError, OfferVerdict, Plan, SearchOptions, Snapshot};
 pub(crate) use memory::{PlanMemory, answered, holds_changed, keep_answer, key_of};
@@ -35,7 +35,7 @@ use crate::flow::decision::{
 };
 use crate::flow::verify::{TooDeep, level_of};
 use crate::platform::app::Broker;
-use crate::platform::fair_queue::{TooMany, Turns};
+use crate::platform::fair_queue::{FairQueue, TooMany};
 use memory::{LIFE, PlanKey, holds_of};
 
 /// How many of the best candidates a plan keeps.
@@ -88,7 +88,7 @@ pub struct PlanRecord {
     /// Its id.
     pub id: PlanId,
     /// The tenant, and the projects in which the caller works.
-    pub whose: Reach,
+    pub whose: TenantScope,
     /// The demand.
     pub demand: Demand,
     /// The plan found.
@@ -98,11 +98,11 @@ pub struct PlanRecord {
 }
 
 /// The fair queue for plan searches.
-struct PlanTurns(Turns);
+struct PlanQueue(FairQueue);
 
-impl Default for PlanTurns {
+impl Default for PlanQueue {
     fn default() -> Self {
-        Self(Turns::by_core())
+        Self(FairQueue::by_core())
     }
 }
 
@@ -121,7 +121,7 @@ impl Default for DecisionMemory {
 /// Errors: [`PlanError`]; nothing is written then.
 pub async fn make_plan(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     demand: Demand,
 ) -> Result<Arc<PlanRecord>, PlanError> {
     let now = broker.now();
@@ -139,7 +139,7 @@ pub async fn make_plan(
         return Ok(known);
     }
     let turn = broker
-        .memory::<PlanTurns>()
+        .memory::<PlanQueue>()
         .0
         .take(Some(whose.tenant))
         .await?;
@@ -288,7 +288,11 @@ fn as_row(record: &PlanRecord, sources: Sources) -> NewPlan {
 /// Finds a plan within reach: a plan belongs to the projects of the caller who made it.
 ///
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan.
-pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanRecord, PlanError> {
+pub async fn find(
+    broker: &Broker,
+    whose: &TenantScope,
+    id: PlanId,
+) -> Result<PlanRecord, PlanError> {
     let row = broker
         .store()
         .plans()
@@ -304,7 +308,7 @@ pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanReco
     })?;
     Ok(PlanRecord {
         id,
-        whose: Reach {
+        whose: TenantScope {
             tenant: row.tenant_id,
             projects: row.projects,
         },
@@ -320,13 +324,13 @@ pub async fn find(broker: &Broker, whose: &Reach, id: PlanId) -> Result<PlanReco
 /// Errors: [`PlanError::Unknown`], also for another tenant's plan; [`PlanError::NotOnSale`].
 pub async fn ask(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     id: PlanId,
     offer: OfferId,
 ) -> Result<Vec<OfferVerdict>, PlanError> {
     find(broker, whose, id).await?;
     let turn = broker
-        .memory::<PlanTurns>()
+        .memory::<PlanQueue>()
         .0
         .take(Some(whose.tenant))
         .await?;

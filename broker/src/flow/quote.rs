@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use market::capacity::{Covered, OwnCapacity};
-use market::identity::{Projects, Reach};
+use market::identity::{Projects, TenantScope};
 use market::ids::{OfferId, PlanId, QuoteId};
 use market::quote::Quote;
 use matcher::price_for;
@@ -76,7 +76,7 @@ pub enum QuoteError {
 /// Errors: [`QuoteError`]; nothing is written then.
 pub async fn make_quote(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     plan_id: PlanId,
     rank: usize,
     completion: Option<Completion<'_, KeptQuote>>,
@@ -170,7 +170,7 @@ fn check_covered(
 /// Finds a quote within reach: it belongs to the projects that its plan belongs to.
 ///
 /// Errors: [`QuoteError::Unknown`], also for another tenant's quote.
-pub async fn find(broker: &Broker, whose: &Reach, id: QuoteId) -> Result<Quote, QuoteError> {
+pub async fn find(broker: &Broker, whose: &TenantScope, id: QuoteId) -> Result<Quote, QuoteError> {
     let row = broker.store().quotes().of(whose.tenant).find(id).await?;
     let quote = row.ok_or(QuoteError::Unknown(id))?.quote;
     if whose.projects != Projects::All {

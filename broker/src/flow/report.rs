@@ -2,7 +2,7 @@
 //! few reports are made at once: a year of a fleet is millions of charges.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::TenantId;
 use market::money::{Currency, Money};
 use pricing::PriceError;
@@ -10,8 +10,8 @@ use pricing::report::{CostReport, CostSums, Dimension, csv_text};
 use store::StoreError;
 
 use crate::platform::app::Broker;
+use crate::platform::fair_queue::FairQueue;
 use crate::platform::fair_queue::TooMany;
-use crate::platform::fair_queue::Turns;
 
 /// Charges that are read at once.
 const PAGE: u64 = 2_000;
@@ -76,11 +76,11 @@ const REPORTS: usize = 2;
 const REPORTS_WAITING: usize = 30;
 
 /// The fair queue for reports.
-struct ReportTurns(Turns);
+struct ReportQueue(FairQueue);
 
-impl Default for ReportTurns {
+impl Default for ReportQueue {
     fn default() -> Self {
-        Self(Turns::of(REPORTS, REPORTS_WAITING))
+        Self(FairQueue::of(REPORTS, REPORTS_WAITING))
     }
 }
 
@@ -90,12 +90,12 @@ impl Default for ReportTurns {
 /// Errors: [`ReportError`].
 pub async fn costs(
     broker: &Broker,
-    whose: Option<&Reach>,
+    whose: Option<&TenantScope>,
     query: &CostQuery,
 ) -> Result<CostReport, ReportError> {
     let (from, to) = query.time(broker.now())?;
     let tenant = whose.map(|whose| whose.tenant);
-    let _turn = broker.memory::<ReportTurns>().0.take(tenant).await?;
+    let _turn = broker.memory::<ReportQueue>().0.take(tenant).await?;
     let charges = broker.store().charges();
     let within = |project| whose.is_none_or(|whose| whose.projects.has(project));
     let mut sums = CostSums::by(&query.group_by);

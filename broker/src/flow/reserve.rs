@@ -9,7 +9,7 @@ mod on_record;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
 use market::fabric::FabricWanted;
-use market::identity::{Projects, Reach};
+use market::identity::{Projects, TenantScope};
 use market::ids::{PrincipalId, ProjectId, ProviderId, QuoteId, ReservationId, SshKeyId, TenantId};
 use market::offer::Offer;
 use market::quote::{Quote, QuoteLine};
@@ -207,7 +207,7 @@ pub struct Particulars {
 /// Errors: [`ReserveError`]; nothing is written then.
 pub async fn hold(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     quote_id: QuoteId,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
@@ -260,7 +260,7 @@ pub(crate) async fn carries_required(
 
 async fn take(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     quote_id: QuoteId,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
@@ -343,7 +343,7 @@ async fn take(
 /// Errors: [`ReserveError`]; no hold is left then.
 pub async fn in_one_call(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     demand: Demand,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,
@@ -401,7 +401,7 @@ pub async fn in_one_call(
 /// Errors: [`ReserveError::Unknown`], also for another tenant's reservation.
 pub async fn find(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     id: ReservationId,
 ) -> Result<Reservation, ReserveError> {
     broker
@@ -482,7 +482,7 @@ pub fn name(given: Option<String>, kind: DemandKind) -> Result<String, ReserveEr
 
 async fn project(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     wanted: Option<ProjectId>,
 ) -> Result<ProjectId, ReserveError> {
     let mut projects = broker.store().tenants().projects(whose.tenant).await?;

@@ -3,7 +3,7 @@
 use actix_web::{get, web};
 use chrono::{DateTime, Utc};
 use market::attestation::{Attestation, Verdict};
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{AttestationId, LeaseId, VerificationId};
 use market::lease::LeaseState;
 use serde::Serialize;
@@ -83,7 +83,7 @@ pub(crate) async fn show_attestation(
 /// tenant may not use until then.
 async fn may_read(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     (id, lease): (AttestationId, LeaseId),
 ) -> Result<(), ApiError> {
     let leases = broker.store().leases().of(whose.tenant);

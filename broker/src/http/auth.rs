@@ -15,7 +15,7 @@ use actix_web::dev::Payload;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, web};
 use chrono::{DateTime, TimeDelta, Utc};
-use market::identity::{Projects, Reach, Role};
+use market::identity::{Projects, Role, TenantScope};
 use market::ids::{ApiKeyId, PrincipalId, TenantId};
 use moka::sync::Cache;
 use serde::Deserialize;
@@ -116,8 +116,8 @@ pub(crate) struct Principal {
 
 impl Principal {
     /// The part of the tenant's things that the caller reaches.
-    pub(crate) fn reach(&self) -> Reach {
-        Reach {
+    pub(crate) fn reach(&self) -> TenantScope {
+        TenantScope {
             tenant: self.tenant,
             projects: self.grant.projects.clone(),
         }

@@ -17,7 +17,7 @@ use market::tags::{Attribution, Tags};
 use market::verification::Level;
 use serde::Serialize;
 use store::StoreError;
-use store::reservations::{Reservation, Wish};
+use store::reservations::{RequestedAction, Reservation};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 
@@ -131,9 +131,9 @@ impl From<&Reservation> for ReservationView {
             active_at: row.active_at,
             closed_at: row.closed_at,
             wish: match row.wish {
-                Wish::None => None,
-                Wish::Cancel => Some(WishWord::Cancel),
-                Wish::Release => Some(WishWord::Release),
+                RequestedAction::None => None,
+                RequestedAction::Cancel => Some(WishWord::Cancel),
+                RequestedAction::Release => Some(WishWord::Release),
             },
             wish_at: row.wish_at,
             stopped_by: row.stopped_by,

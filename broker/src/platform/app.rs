@@ -19,7 +19,7 @@ use uuid::{ContextV7, Timestamp, Uuid};
 use crate::platform::clock::Clock;
 use crate::platform::config::Config;
 use crate::platform::coordination::{HotState, Topic, WakeUps};
-use crate::platform::heartbeat::Pulses;
+use crate::platform::heartbeat::Heartbeats;
 use crate::platform::keys::Keys;
 use crate::platform::memory::Memory;
 use crate::platform::oidc::Oidc;
@@ -79,7 +79,7 @@ struct Inner {
     supply: ArcSwap<Supply>,
     work_to_do: AsyncMutex<WakeUps>,
     memory: Memory,
-    pulses: Arc<Pulses>,
+    pulses: Arc<Heartbeats>,
     ids: Mutex<ContextV7>,
 }
 
@@ -308,7 +308,7 @@ impl Broker {
 
     /// The heartbeats of the background tasks.
     #[must_use]
-    pub fn pulses(&self) -> &Arc<Pulses> {
+    pub fn pulses(&self) -> &Arc<Heartbeats> {
         &self.0.pulses
     }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::platform::app::Broker;
-use crate::platform::heartbeat::Pulses;
+use crate::platform::heartbeat::Heartbeats;
 use crate::platform::metrics;
 use crate::platform::stop::{Stop, pause};
 
@@ -90,7 +90,7 @@ impl Background {
 /// Keeps a task running until stopped, however its earlier runs end.
 async fn supervise<F>(
     name: String,
-    pulses: Arc<Pulses>,
+    pulses: Arc<Heartbeats>,
     first_rest: Duration,
     stop: Stop,
     mut task: impl FnMut(Stop) -> F,
@@ -195,7 +195,7 @@ mod tests {
     async fn a_rest_ends_when_the_task_is_told_to_stop() {
         let stop = Stop::new();
         let token = stop.clone();
-        let pulses: Arc<Pulses> = Arc::default();
+        let pulses: Arc<Heartbeats> = Arc::default();
         let (shared, rest) = (Arc::clone(&pulses), Duration::from_secs(3_600));
         let supervised = supervise("t".into(), shared, rest, stop, |_| {
             let token = token.clone();

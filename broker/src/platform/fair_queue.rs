@@ -25,7 +25,7 @@ pub struct TooMany;
 
 /// The queue of one process.
 #[derive(Debug)]
-pub(crate) struct Turns(Arc<Places>);
+pub(crate) struct FairQueue(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
@@ -60,7 +60,7 @@ pub(crate) struct Turn {
     tenant: Option<TenantId>,
 }
 
-impl Turns {
+impl FairQueue {
     /// As many at once as there are cores, and for one tenant all but one of them.
     pub(crate) fn by_core() -> Self {
         let cores = available_parallelism().map_or(1, NonZeroUsize::get);
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_runs_one_waits_and_the_next_is_told_to_come_again() {
-        let turns = Turns::of(1, 1);
+        let turns = FairQueue::of(1, 1);
         let first = turns.take(tenant(1)).await.expect("a turn");
         let mut second = pin!(turns.take(tenant(2)));
         let mut context = Context::from_waker(Waker::noop());
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_no_longer_waits_keeps_nobody_from_waiting() {
-        let turns = Turns::of(1, 1);
+        let turns = FairQueue::of(1, 1);
         let _first = turns.take(tenant(1)).await.expect("a turn");
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..3 {
@@ -227,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_wait_are_served_tenant_by_tenant_and_none_works_in_all_places() {
-        let turns = Turns::of(2, 30);
+        let turns = FairQueue::of(2, 30);
         let mut context = Context::from_waker(Waker::noop());
         let mut asked: Vec<_> = [1, 1, 1, 1, 2, 2, 3]
             .into_iter()
@@ -259,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_that_asks_without_end_leaves_places_to_the_others() {
-        let turns = Turns::of(8, 0);
+        let turns = FairQueue::of(8, 0);
         let mut own = Vec::new();
         while let Ok(turn) = turns.take(tenant(1)).await {
             own.push(turn);

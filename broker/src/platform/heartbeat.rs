@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The heartbeats of one process. Times are real: a task that hangs does so in real time.
 #[derive(Debug, Default)]
-pub struct Pulses {
+pub struct Heartbeats {
     tasks: Mutex<BTreeMap<String, Pulse>>,
     stopping: AtomicBool,
 }
@@ -43,7 +43,7 @@ impl Life {
     }
 }
 
-impl Pulses {
+impl Heartbeats {
     /// A task lives and sends its next heartbeat within this time.
     pub fn beat(&self, task: &str, within: Duration) {
         self.set(task, Pulse::Until(Instant::now() + within));
@@ -106,13 +106,13 @@ mod tests {
 
     const PROMISE: Duration = Duration::from_secs(30);
 
-    fn life(pulses: &Pulses, later: Duration) -> Life {
+    fn life(pulses: &Heartbeats, later: Duration) -> Life {
         pulses.lives_at(Instant::now() + later)[0].1
     }
 
     #[test]
     fn a_task_is_silent_once_it_broke_its_promise() {
-        let pulses = Pulses::default();
+        let pulses = Heartbeats::default();
         pulses.beat("tail", PROMISE);
         assert_eq!(life(&pulses, PROMISE / 2), Life::Alive);
         assert!(matches!(life(&pulses, PROMISE * 2), Life::Silent(by) if by > PROMISE / 2));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_task_that_promised_nothing_is_alive_until_it_falls() {
-        let pulses = Pulses::default();
+        let pulses = Heartbeats::default();
         pulses.begin("streams");
         assert_eq!(life(&pulses, PROMISE * 100), Life::Alive);
         pulses.fall("streams");

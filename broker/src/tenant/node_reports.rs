@@ -7,7 +7,7 @@
 
 use market::attestation::{Attestation, FindingCode};
 use market::counted::counted;
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{NodeReportId, PrincipalId, ReservationId};
 use market::lease::LeaseState;
 use market::offer::Offer;
@@ -74,7 +74,7 @@ pub struct Reported {
 /// Errors: [`ReportError`]; nothing is kept then.
 pub async fn report(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     id: ReservationId,
     node: u32,
     reported: Reported,
@@ -137,7 +137,7 @@ pub fn check_node(reservation: &Reservation, node: u32) -> Result<(), ReportErro
 /// The lease to which a node belongs that is in the tenant's hands.
 pub(crate) async fn lease_in_use(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     id: ReservationId,
     node: u32,
 ) -> Result<Lease, ReportError> {

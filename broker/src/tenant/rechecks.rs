@@ -5,7 +5,7 @@
 //! [`crate::flow::fulfil`]. Unlike a tenant's own report ([`crate::tenant::node_reports`]), this one is
 //! checked, timed and signed here.
 
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::ReservationId;
 use store::StoreError;
 use store::idempotency::Completion;
@@ -54,7 +54,7 @@ pub(crate) struct Permitted {
 /// Errors: [`RecheckError`]; nothing is written then.
 pub(crate) async fn permit(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     (id, node): (ReservationId, u32),
     completion: Option<Completion<'_, NewPermit>>,
 ) -> Result<Permitted, RecheckError> {
@@ -93,7 +93,7 @@ pub(crate) async fn permit(
 /// Errors: [`RecheckError`].
 pub(crate) async fn revoke(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     (id, node): (ReservationId, u32),
     completion: Option<Completion<'_, ()>>,
 ) -> Result<(), RecheckError> {

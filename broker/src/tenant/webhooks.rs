@@ -28,7 +28,7 @@ use crate::platform::metrics;
 use crate::platform::secrets::CannotOpen;
 use crate::platform::stop::Stop;
 
-pub use post::{Message, Post};
+pub use post::{Message, WebhookSender};
 pub use sign::WebhookSecret;
 
 /// How long the secret before signs along after a rotation.
@@ -257,7 +257,7 @@ async fn attempt(broker: &Broker, claimed: &ClaimedDelivery) -> NewAttempt {
         body,
     };
     broker
-        .memory_or(|| Post::new(broker.mode() == DatabaseMode::Simulation))
+        .memory_or(|| WebhookSender::new(broker.mode() == DatabaseMode::Simulation))
         .send(&message, now)
         .await
 }

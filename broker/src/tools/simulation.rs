@@ -35,7 +35,7 @@ use crate::tenant::event_streams;
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a world is set up.
-pub struct WorldOptions {
+pub struct SimulatedMarketOptions {
     /// Where the database and its key lie.
     pub data_dir: PathBuf,
     /// A database to use instead of the embedded one, open and migrated.
@@ -65,7 +65,7 @@ pub struct WorldOptions {
 /// A wrapper between the broker and an adapter.
 pub type Wrap = dyn (Fn(&'static dyn Adapter) -> &'static dyn Adapter) + Send + Sync;
 
-impl WorldOptions {
+impl SimulatedMarketOptions {
     /// A world on a free port, from now on, with nodes that run.
     #[must_use]
     pub fn new(data_dir: &Path) -> Self {
@@ -88,7 +88,7 @@ impl WorldOptions {
 }
 
 /// A running world.
-pub struct World {
+pub struct SimulatedMarket {
     broker: Broker,
     clock: Arc<ManualClock>,
     simulator: Simulator,
@@ -96,11 +96,11 @@ pub struct World {
     base_url: String,
 }
 
-impl World {
+impl SimulatedMarket {
     /// Starts everything; nothing has been read yet.
     ///
     /// Errors: the part that could not be started, in words.
-    pub async fn open(options: WorldOptions) -> anyhow::Result<Self> {
+    pub async fn open(options: SimulatedMarketOptions) -> anyhow::Result<Self> {
         let clock = Arc::new(ManualClock::at(options.start));
         let mut market = simulator::Config {
             seed: options.seed,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 use chrono::{SecondsFormat, TimeDelta};
 use market::identity::Role;
 use market::ids::LeaseId;
@@ -70,7 +70,7 @@ fn named(url: &str) -> (String, &str) {
 }
 
 async fn start(store: Option<store::Store>) -> (Service, Key) {
-    let service = Service::start_as(WorldOptions {
+    let service = Service::start_as(SimulatedMarketOptions {
         store,
         ..usual_world()
     })

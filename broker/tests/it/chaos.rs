@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use broker::tools::simulation::World;
+use broker::tools::simulation::SimulatedMarket;
 use chrono::TimeDelta;
 use futures_util::future::join_all;
 use market::lease::LeaseState;
@@ -35,7 +35,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::eventually::eventually;
 use crate::hot::server::RedisServer;
-use buyer::{Wish, buy};
+use buyer::{Intent, buy};
 use replica::Replica;
 use scene::Scene;
 use victim::FAULT_EVERY;
@@ -70,7 +70,7 @@ fn folder(run: &str, seed: u64) -> PathBuf {
 }
 
 /// Lets the world live on for ever: time passes, supply is read, machines come up.
-async fn live_on(world: &World) {
+async fn live_on(world: &SimulatedMarket) {
     for turn in 0_u32.. {
         world.clock().advance(TURN);
         if turn % 24 == 0 {
@@ -184,7 +184,7 @@ async fn play(scene: &mut Scene, kills: usize, buyers: usize, seed: u64) {
     for order in scene.in_hand(&mut orders).await {
         let path = format!("/v1/reservations/{}/release", order.id);
         api.granted(&path, &format!("end-{}", order.id), None).await;
-        order.wish = Wish::Release;
+        order.wish = Intent::Release;
     }
     scene.until_as_wished(&orders).await;
     scene.assert_sound().await;

@@ -1,6 +1,6 @@
 //! From the hand-off on, through the API alone: access, nodes, proof, extension, release, cost.
 
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 use chrono::{DateTime, TimeDelta, Utc};
 use market::identity::Role;
 use market::ids::ProviderId;
@@ -138,7 +138,7 @@ async fn what_was_promised_of_storage_is_asked_of_a_node() {
     let facts: ProviderFacts = serde_json::from_value(promised).expect("facts");
     let usual = usual_world();
     let configure = usual.configure;
-    let service = Service::start_as(WorldOptions {
+    let service = Service::start_as(SimulatedMarketOptions {
         configure: Box::new(move |config| {
             configure(config);
             for provider in Provider::ALL {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use broker::flow::ingest::{catch_up, read_provider};
 use broker::platform::background::Background;
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::json;
@@ -119,7 +119,7 @@ async fn a_replica_that_lost_its_redis_is_ready_and_says_so() {
         return;
     };
     let url = redis.url();
-    let service = Service::start_as(WorldOptions {
+    let service = Service::start_as(SimulatedMarketOptions {
         nodes: NodeRunner::Off,
         configure: Box::new(move |config| {
             config.rate_limits.enabled = false;

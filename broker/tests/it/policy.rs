@@ -1,7 +1,7 @@
 //! A policy on operators and certifications, over HTTP: the record decides, and is shown.
 
 use broker::platform::config::ProviderConfig;
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 use chrono::TimeDelta;
 use market::identity::Role;
 use market::provider_facts::ProviderFacts;
@@ -18,7 +18,7 @@ async fn before_midnight() -> Service {
     });
     let facts: ProviderFacts = serde_json::from_value(facts).expect("facts");
     let place = tempfile::tempdir().expect("a folder");
-    Service::start_as(WorldOptions {
+    Service::start_as(SimulatedMarketOptions {
         nodes: NodeRunner::Off,
         start: "2026-03-11T23:57:00Z".parse().expect("a time"),
         configure: Box::new(move |config| {
@@ -31,7 +31,7 @@ async fn before_midnight() -> Service {
             config.providers.insert(id, settings);
             config.rate_limits.enabled = false;
         }),
-        ..WorldOptions::new(place.path())
+        ..SimulatedMarketOptions::new(place.path())
     })
     .await
 }

@@ -13,7 +13,7 @@ use broker::platform::app::Broker;
 use broker::platform::background::Background;
 use broker::service::start;
 use broker::service::tasks::poll_each;
-use broker::tools::simulation::{WorldOptions, simulated_links};
+use broker::tools::simulation::{SimulatedMarketOptions, simulated_links};
 use market::identity::Role;
 use market::ids::ProviderId;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use crate::service::{Key, Service, ssh_key, usual_world};
 
 /// A service to which this provider is not connected yet.
 async fn without(provider: Provider) -> Service {
-    Service::start_as(WorldOptions {
+    Service::start_as(SimulatedMarketOptions {
         nodes: NodeRunner::Off,
         unconnected: vec![provider],
         ..usual_world()

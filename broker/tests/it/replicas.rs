@@ -13,9 +13,9 @@ use broker::platform::config::Config;
 use broker::platform::provider_set::ProviderLink;
 use broker::service::start;
 use broker::service::tasks;
-use broker::tools::simulation::{World, WorldOptions, Wrap, simulated_links};
+use broker::tools::simulation::{SimulatedMarket, SimulatedMarketOptions, Wrap, simulated_links};
 use chrono::TimeDelta;
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{ProjectId, SshKeyId, TenantId};
 use secrecy::SecretString;
 use serde_json::json;
@@ -26,13 +26,13 @@ use store::ssh_keys::NewSshKey;
 
 use crate::eventually::eventually;
 use crate::hot::server::{AnyRedis, RedisServer};
-use crate::lifecycle::tap::{Line, Op, Tap};
+use crate::lifecycle::tap::{CallInterceptor, Line, Op};
 use crate::service::install_tls;
 
 /// Two replicas of one deployment, in one process; each with a tap before its providers.
 struct Replicas {
     database: TestDatabase,
-    world: World,
+    world: SimulatedMarket,
     one: Broker,
     two: Broker,
     lines: [Arc<Line>; 2],
@@ -41,7 +41,9 @@ struct Replicas {
 
 fn tapped(line: &Arc<Line>) -> Box<Wrap> {
     let line = Arc::clone(line);
-    Box::new(move |adapter: &'static dyn Adapter| Tap::before(adapter, Arc::clone(&line)))
+    Box::new(move |adapter: &'static dyn Adapter| {
+        CallInterceptor::before(adapter, Arc::clone(&line))
+    })
 }
 
 impl Replicas {
@@ -55,12 +57,12 @@ impl Replicas {
             config.redis.url = Some(redis.clone());
             config.rate_limits.enabled = false;
         };
-        let world = World::open(WorldOptions {
+        let world = SimulatedMarket::open(SimulatedMarketOptions {
             store: Some(database.store.clone()),
             nodes: NodeRunner::Off,
             wrap: tapped(&lines[0]),
             configure: Box::new(configure.clone()),
-            ..WorldOptions::new(dir.path())
+            ..SimulatedMarketOptions::new(dir.path())
         })
         .await
         .expect("a world");
@@ -184,7 +186,7 @@ async fn what_one_replica_reads_the_other_plans_on() {
     );
     let demand = json!({ "kind": "gpus", "gpu": "A10", "count": 1 });
     let demand: market::demand::Demand = serde_json::from_value(demand).expect("a demand");
-    let acme = Reach::whole(tenant(two).await);
+    let acme = TenantScope::whole(tenant(two).await);
     let fresh = async || {
         let made = plan::make_plan(two, &acme, demand.clone())
             .await
@@ -270,7 +272,7 @@ async fn what_a_tenant_holds_at_one_replica_is_in_its_next_plan_at_the_other() {
     let (one, two) = (&replicas.one, &replicas.two);
     assert!(ingest::read_all(one).await.is_empty());
     assert!(ingest::catch_up(two).await.expect("an answer"));
-    let acme = Reach::whole(tenant(two).await);
+    let acme = TenantScope::whole(tenant(two).await);
     let key = NewSshKey {
         id: SshKeyId::from_uuid(two.new_uuid()),
         name: "laptop".to_owned(),

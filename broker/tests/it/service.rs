@@ -9,7 +9,7 @@ use std::time::Duration;
 use broker::http::api_keys::{NewSecret, default_scopes};
 use broker::platform::config::Config;
 use broker::platform::data_dir;
-use broker::tools::simulation::{World, WorldOptions};
+use broker::tools::simulation::{SimulatedMarket, SimulatedMarketOptions};
 use chrono::TimeDelta;
 use market::identity::{Projects, Role, Scopes};
 use market::ids::{ApiKeyId, ProjectId, ProviderId, TenantId};
@@ -26,7 +26,7 @@ use crate::eventually::{PATIENCE, in_time};
 static TLS: Once = Once::new();
 
 pub(crate) struct Service {
-    pub(crate) world: World,
+    pub(crate) world: SimulatedMarket,
     client: reqwest::Client,
     _dir: TempDir,
 }
@@ -107,10 +107,10 @@ pub(crate) fn agent() -> PathBuf {
 pub(crate) const NODE_DEADLINE: Duration = Duration::from_secs(600);
 
 /// A world, but for where it lies and the program of its nodes.
-pub(crate) fn usual_world() -> WorldOptions {
-    WorldOptions {
+pub(crate) fn usual_world() -> SimulatedMarketOptions {
+    SimulatedMarketOptions {
         configure_market: Box::new(|market| market.node_deadline = NODE_DEADLINE),
-        ..WorldOptions::new(Path::new(""))
+        ..SimulatedMarketOptions::new(Path::new(""))
     }
 }
 
@@ -136,7 +136,7 @@ impl Service {
     pub(crate) async fn start_configured(
         configure: impl Fn(&mut Config) + Send + Sync + 'static,
     ) -> Self {
-        Self::start_as(WorldOptions {
+        Self::start_as(SimulatedMarketOptions {
             nodes: NodeRunner::Off,
             configure: Box::new(configure),
             ..usual_world()
@@ -146,22 +146,22 @@ impl Service {
 
     async fn start_with(nodes: NodeRunner) -> Self {
         let usual = usual_world();
-        Self::start_as(WorldOptions { nodes, ..usual }).await
+        Self::start_as(SimulatedMarketOptions { nodes, ..usual }).await
     }
 
     /// Starts a service in a world of one's own making, but for where it lies and its nodes' agent.
-    pub(crate) async fn start_as(options: WorldOptions) -> Self {
+    pub(crate) async fn start_as(options: SimulatedMarketOptions) -> Self {
         install_tls();
         let dir = tempfile::tempdir().expect("a directory");
         if options.store.is_none() {
             write_migrated_sqlite(&data_dir::database(dir.path())).await;
         }
-        let options = WorldOptions {
+        let options = SimulatedMarketOptions {
             data_dir: dir.path().to_owned(),
             executable: Some(agent()),
             ..options
         };
-        let world = World::open(options).await.expect("a world");
+        let world = SimulatedMarket::open(options).await.expect("a world");
         world
             .read_price_lists(&[])
             .await

@@ -9,7 +9,7 @@ use store::Store;
 use store::fixture::{Cut, TestDatabase, Wire};
 
 use crate::service::{Answer, Key, Service, orderable_demand, ssh_key, usual_world};
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 
 /// How long a key that nobody completed blocks others, and a second.
 const TAKE_OVER_SECONDS: i64 = store::idempotency::TAKE_OVER_SECONDS + 1;
@@ -34,7 +34,7 @@ async fn a_hold_whose_connection_is_cut_at_any_statement_is_placed_once() {
     };
     let wire = Wire::to(&test.database);
     let store = Store::connect(wire.database()).await.expect("connects");
-    let service = Service::start_as(WorldOptions {
+    let service = Service::start_as(SimulatedMarketOptions {
         nodes: NodeRunner::Off,
         store: Some(store),
         ..usual_world()

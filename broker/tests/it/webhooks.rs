@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use broker::platform::address_guard::Lookup;
 use broker::platform::stop::Stop;
-use broker::tenant::webhooks::{self, Message, Post};
+use broker::tenant::webhooks::{self, Message, WebhookSender};
 use chrono::{DateTime, TimeDelta};
 use market::identity::Role;
 use serde_json::{Value, json};
@@ -293,13 +293,13 @@ async fn an_address_that_is_not_public_is_refused_without_showing_what_is_secret
 }
 
 /// Answers one address after the other, and counts.
-struct Turns {
+struct TurningLookup {
     addresses: Vec<&'static str>,
     asked: AtomicUsize,
 }
 
 #[async_trait]
-impl Lookup for Turns {
+impl Lookup for TurningLookup {
     async fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         assert_eq!(host, "receiver.localhost");
         let turn = self.asked.fetch_add(1, Ordering::Relaxed);
@@ -313,11 +313,11 @@ async fn a_name_is_looked_up_anew_for_every_attempt_and_called_only_where_it_may
     install_tls();
     let receiver = Receiver::start().await;
     let url = receiver.url("/").replace("127.0.0.1", "receiver.localhost");
-    let lookup = Arc::new(Turns {
+    let lookup = Arc::new(TurningLookup {
         addresses: vec!["127.0.0.1", "10.0.0.1", "127.0.0.1", "::ffff:127.0.0.1"],
         asked: AtomicUsize::new(0),
     });
-    let post = Post::with_lookup(true, Arc::clone(&lookup) as Arc<dyn Lookup>);
+    let post = WebhookSender::with_lookup(true, Arc::clone(&lookup) as Arc<dyn Lookup>);
     let message = Message {
         url: &url,
         id: "evt_1".into(),

@@ -13,7 +13,7 @@ use super::wire::{Cloud, authorized_keys, is_variable, start_script};
 use crate::exchange::{Call, Reply};
 use crate::machine::Order;
 use crate::market::{COMMUNITY, Row};
-use crate::world::World;
+use crate::world::SimulatedMarket;
 use crate::{FaultKind, Provider};
 
 /// The request in a body.
@@ -278,7 +278,10 @@ impl BidInput {
     }
 
     /// The places where the pod may be, and the rest of its order.
-    pub(super) fn into_order(self, world: &World) -> Result<(Vec<String>, Order), &'static str> {
+    pub(super) fn into_order(
+        self,
+        world: &SimulatedMarket,
+    ) -> Result<(Vec<String>, Order), &'static str> {
         let sku = self.sku();
         let bid = Decimal::from_str_exact(&self.bid_per_gpu.to_string());
         let bid = bid.map_err(|_| "bidPerGpu: no price")?;

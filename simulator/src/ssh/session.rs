@@ -9,7 +9,7 @@ use russh::keys::PublicKey;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, VerifiedPublicKey};
 use russh::{Channel, ChannelId, Error};
 
-use super::{Door, Manner};
+use super::{Manner, SshListener};
 
 /// The answer to a client that asks for a shell.
 const NO_SHELL: &str = "This is a pretend node: it answers `hostname`, `nvidia-smi -L`, `nvidia-smi dmon -c N`, `echo` and `true`.\r\n";
@@ -19,7 +19,7 @@ const MOST_CHANNELS: usize = 8;
 const MOST_LOOKS: u32 = 60;
 
 pub(super) struct Session {
-    house: Arc<(Door, Manner)>,
+    house: Arc<(SshListener, Manner)>,
     has_shell: bool,
     /// Channels without a command yet, of clients with a shell.
     channels: HashMap<ChannelId, Channel<Msg>>,
@@ -34,7 +34,7 @@ enum Right {
 }
 
 impl Session {
-    pub(super) fn of(house: Arc<(Door, Manner)>) -> Self {
+    pub(super) fn of(house: Arc<(SshListener, Manner)>) -> Self {
         Self {
             house,
             has_shell: false,

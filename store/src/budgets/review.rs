@@ -16,7 +16,7 @@ use crate::entity::budget_marks::{Column, Entity, Model};
 use crate::entity::column::{Text, Word};
 use crate::entity::reservations;
 use crate::events::NewEvent;
-use crate::reservations::Wish;
+use crate::reservations::RequestedAction;
 use crate::tx::transaction;
 use crate::{StoreError, events, spending};
 
@@ -184,7 +184,7 @@ async fn unended<C: ConnectionTrait>(
                 .map(|project| Of::ProjectId.eq(Text(project))),
         )
         .add(Of::State.is_not_in(["releasing", "closed"]))
-        .add(Of::Wish.eq(Word(Wish::None)));
+        .add(Of::Wish.eq(Word(RequestedAction::None)));
     let ids: Vec<Text<ReservationId>> = reservations::Entity::find()
         .select_only()
         .column(Of::Id)

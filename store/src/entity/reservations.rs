@@ -12,7 +12,7 @@ use sea_orm::entity::prelude::{
 };
 
 use super::column::{Json, Moment, Text, Word};
-use crate::reservations::Wish;
+use crate::reservations::RequestedAction;
 use crate::work::ClaimToken;
 
 #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
@@ -42,7 +42,7 @@ pub struct Model {
     pub confirmed_at: Option<Moment>,
     pub active_at: Option<Moment>,
     pub closed_at: Option<Moment>,
-    pub wish: Word<Wish>,
+    pub wish: Word<RequestedAction>,
     pub wish_at: Option<Moment>,
     pub due_at: Option<Moment>,
     pub nudges: i64,

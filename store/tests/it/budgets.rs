@@ -20,7 +20,7 @@ use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease, ReservationMove, 
 use store::commands::Command;
 use store::events::EventFilter;
 use store::fixture::{count_rows, for_each_database};
-use store::reservations::{Reservation, Wish};
+use store::reservations::{RequestedAction, Reservation};
 use store::{Conflict, Store, StoreError};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -576,13 +576,13 @@ async fn whoever_looks_at_a_spent_budget_each_thing_is_told_once_in_a_period() {
         assert_eq!(review(&budget, at(4_202)).await, (0, both));
 
         let mine = store.reservations().of(whose.0);
-        let wish = Command::Wish(Wish::Release);
+        let wish = Command::RequestedAction(RequestedAction::Release);
         let read = mine.find(held.id).await.expect("reads").expect("is there");
         let ended = mine.stop(held.id, read.version, wish, budget.id, at(4_203));
         let ended = ended.await.expect("ended");
         assert_eq!(
             (ended.stopped_by, ended.wish),
-            (Some(budget.id), Wish::Release)
+            (Some(budget.id), RequestedAction::Release)
         );
         assert_eq!(review(&budget, at(4_204)).await.1, [waiting.id]);
 

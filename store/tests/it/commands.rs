@@ -6,7 +6,7 @@ use store::StoreError;
 use store::change::{Change, LeaseFacts, LeaseUpdate, ReservationMove};
 use store::commands::Command;
 use store::fixture::for_each_database;
-use store::reservations::Wish;
+use store::reservations::RequestedAction;
 
 use crate::support::{at, claim, hold, offer, provisioning, sell, tenant, token};
 
@@ -27,13 +27,16 @@ async fn a_wish_during_a_claim_loses_no_result_and_is_taken_up_at_once() {
         let whose = tenant(store, "acme").await;
         let (reservation, lease) = provisioning(store, whose, &offer).await;
         let held = claim(store, reservation.id, at(5)).await;
-        let wish = Command::Wish(Wish::Cancel);
+        let wish = Command::RequestedAction(RequestedAction::Cancel);
         let reservations = store.reservations().of(whose.0);
         let wished = reservations
             .command(reservation.id, reservation.version, wish, at(6), None)
             .await
             .expect("noted while a worker is busy");
-        assert_eq!((wished.wish, wished.wish_at), (Wish::Cancel, Some(at(6))));
+        assert_eq!(
+            (wished.wish, wished.wish_at),
+            (RequestedAction::Cancel, Some(at(6)))
+        );
         assert_eq!(wished.state, ReservationState::Provisioning);
         let facts = LeaseFacts {
             provider_lease_id: Some(ProviderLeaseId("i-1".to_owned())),
@@ -60,7 +63,7 @@ async fn a_wish_during_a_claim_loses_no_result_and_is_taken_up_at_once() {
         let [taken_up] = &due[..] else {
             panic!("due at once, not {due:?}")
         };
-        assert_eq!(taken_up.reservation.wish, Wish::Cancel);
+        assert_eq!(taken_up.reservation.wish, RequestedAction::Cancel);
         assert_eq!(
             taken_up.leases[0].provider_lease_id,
             Some(ProviderLeaseId("i-1".to_owned()))
@@ -89,12 +92,15 @@ async fn a_wish_during_a_claim_loses_no_result_and_is_taken_up_at_once() {
             .await
             .expect("reads")
             .expect("there");
-        let later = Command::Wish(Wish::Release);
+        let later = Command::RequestedAction(RequestedAction::Release);
         let again = reservations
             .command(again.id, again.version, later, at(90), None)
             .await;
         let again = again.expect("noted");
-        assert_eq!((again.wish, again.wish_at), (Wish::Cancel, Some(at(6))));
+        assert_eq!(
+            (again.wish, again.wish_at),
+            (RequestedAction::Cancel, Some(at(6)))
+        );
     })
     .await;
 }

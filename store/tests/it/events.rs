@@ -13,7 +13,7 @@ use store::change::{Change, LeaseFacts, LeaseUpdate, ReservationMove};
 use store::commands::Command;
 use store::events::{EventFilter, NewEvent};
 use store::fixture::{count_rows, for_each_database};
-use store::reservations::Wish;
+use store::reservations::RequestedAction;
 use store::{Store, StoreError};
 use tokio::task::JoinSet;
 
@@ -45,7 +45,7 @@ async fn every_step_of_a_reservation_and_its_leases_is_told_once_and_in_order() 
         let whose = tenant(store, "acme").await;
         let (reservation, lease) = provisioning(store, whose, &offer).await;
         let reservations = store.reservations().of(whose.0);
-        let cancel = Command::Wish(Wish::Cancel);
+        let cancel = Command::RequestedAction(RequestedAction::Cancel);
         let wished = reservations
             .command(reservation.id, reservation.version, cancel, at(5), None)
             .await

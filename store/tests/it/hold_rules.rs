@@ -18,7 +18,7 @@ use store::change::{Change, LeaseFacts, LeaseUpdate};
 use store::commands::Command;
 use store::fixture::{TestDatabase, for_each_database};
 use store::limits::LimitsChange;
-use store::reservations::{Reservation, Wish};
+use store::reservations::{RequestedAction, Reservation};
 use store::{Conflict, Store, StoreError};
 use uuid::Uuid;
 
@@ -144,7 +144,7 @@ async fn cancelled_order(store: &Store, whose: (TenantId, ProjectId), offer: &Of
     let mine = store.reservations().of(whose.0);
     let stands = mine.find(reservation.id).await.expect("reads");
     let stands = stands.expect("is there");
-    let cancel = Command::Wish(Wish::Cancel);
+    let cancel = Command::RequestedAction(RequestedAction::Cancel);
     let done = mine.command(stands.id, stands.version, cancel, at(5), None);
     done.await.expect("noted");
     let cost = |account, amount| Posting {

@@ -6,7 +6,7 @@ use market::tags::{AttributionField, RequiredTags};
 use store::StoreError;
 use store::commands::Command;
 use store::fixture::{count_rows, for_each_database};
-use store::reservations::{Labels, ReservationFilter, Wish};
+use store::reservations::{Labels, RequestedAction, ReservationFilter};
 use store::tenants::DEFAULT_PROJECT;
 use uuid::Uuid;
 
@@ -54,7 +54,7 @@ async fn a_tenant_sees_and_touches_only_its_own() {
         };
         let no = foreign.update_labels(id, named, None).await;
         assert!(matches!(no, Err(StoreError::NotFound { .. })), "{no:?}");
-        let wish = Command::Wish(Wish::Cancel);
+        let wish = Command::RequestedAction(RequestedAction::Cancel);
         let no = foreign
             .command(id, reservation.version, wish, at(9), None)
             .await;

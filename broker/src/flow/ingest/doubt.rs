@@ -9,9 +9,9 @@ use market::ids::{OfferId, ProviderId};
 
 /// The offers that the last doubted reading of each provider would have withdrawn.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts(Mutex<HashMap<ProviderId, BTreeSet<OfferId>>>);
+pub(crate) struct ShrinkGuard(Mutex<HashMap<ProviderId, BTreeSet<OfferId>>>);
 
-impl Doubts {
+impl ShrinkGuard {
     /// Whether the reading before this one would have withdrawn all of these as well.
     ///
     /// When not, this one is remembered for the next to confirm.
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn only_what_is_missing_twice_in_a_row_is_withdrawn() {
-        let doubts = Doubts::default();
+        let doubts = ShrinkGuard::default();
         let (provider, ids) = (
             samples::provider(),
             ["a", "b", "c"].map(|n| samples::offer(n).offer_id),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use actix_web::web::Bytes;
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::TenantId;
 use moka::sync::Cache;
 use store::StoreError;
@@ -27,7 +27,7 @@ const CANDIDATE_BYTES: usize = 3 * 1024;
 /// The question that a plan answers: a demand, the tenant, the supply, and the tenant's last hold before it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
-    whose: Reach,
+    whose: TenantScope,
     supply: SupplyMark,
     holds: HoldsMark,
     demand: [u8; 32],
@@ -35,7 +35,12 @@ pub(crate) struct PlanKey {
 
 impl PlanKey {
     /// That of a demand in this text.
-    pub(super) fn new(whose: Reach, supply: SupplyMark, holds: HoldsMark, demand: &[u8]) -> Self {
+    pub(super) fn new(
+        whose: TenantScope,
+        supply: SupplyMark,
+        holds: HoldsMark,
+        demand: &[u8],
+    ) -> Self {
         Self {
             whose,
             supply,
@@ -166,7 +171,7 @@ impl PlanMemory {
 /// Errors: the database's.
 pub(crate) async fn key_of(
     broker: &Broker,
-    whose: Reach,
+    whose: TenantScope,
     written: &[u8],
 ) -> Result<PlanKey, StoreError> {
     let (_, supply) = broker.supply();

@@ -3,12 +3,12 @@
 //! A command that meets a worker's change is decided again on what the worker wrote.
 
 use chrono::{DateTime, Utc};
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{BudgetId, ReservationId, TenantId};
 use market::reservation::{ReservationEvent, ReservationState};
 use store::commands::Command;
 use store::idempotency::Completion;
-use store::reservations::{Reservation, Wish};
+use store::reservations::{RequestedAction, Reservation};
 use store::{Conflict, StoreError};
 
 use super::{ReserveError, find, is_early, on_record};
@@ -55,7 +55,7 @@ pub async fn cancel(
         Ok(if is_early(reservation.state) {
             Command::Move(next)
         } else {
-            Command::Wish(Wish::Cancel)
+            Command::RequestedAction(RequestedAction::Cancel)
         })
     })
     .await
@@ -72,7 +72,7 @@ pub async fn release(
 ) -> Result<Reservation, ReserveError> {
     decide(broker, tenant, id, completion, |reservation, _| {
         reservation.state.next(ReservationEvent::ReleaseRequested)?;
-        Ok(Command::Wish(Wish::Release))
+        Ok(Command::RequestedAction(RequestedAction::Release))
     })
     .await
 }
@@ -91,13 +91,13 @@ pub async fn stop(
         let state = reservation.state;
         if let Ok(next) = state.next(ReservationEvent::ReleaseRequested) {
             debug_assert!(!next.is_closed(), "what runs is not closed at once");
-            return Ok(Command::Wish(Wish::Release));
+            return Ok(Command::RequestedAction(RequestedAction::Release));
         }
         let next = state.next(ReservationEvent::Cancel)?;
         Ok(if is_early(state) {
             Command::Move(next)
         } else {
-            Command::Wish(Wish::Cancel)
+            Command::RequestedAction(RequestedAction::Cancel)
         })
     };
     decide_for(broker, tenant, id, Asker::Budget(budget), choose).await
@@ -158,7 +158,7 @@ async fn decide_for(
     let mut tries = 0;
     loop {
         let now = broker.now();
-        let reservation = find(broker, &Reach::whole(tenant), id).await?;
+        let reservation = find(broker, &TenantScope::whole(tenant), id).await?;
         let command = choose(&reservation, now)?;
         if let Command::Extend(end) = command {
             check_sellers(broker, tenant, &reservation, end).await?;
@@ -209,10 +209,10 @@ async fn check_sellers(
 /// The state may have changed since the request was written: a cancel after the hand-off ends the tenant's
 /// use, and so does a release after a failure.
 #[must_use]
-pub fn event_of_wish(state: ReservationState, wish: Wish) -> Option<ReservationEvent> {
+pub fn event_of_wish(state: ReservationState, wish: RequestedAction) -> Option<ReservationEvent> {
     use ReservationState as S;
     match (state, wish) {
-        (_, Wish::None) | (S::Held | S::Releasing(_) | S::Closed(_), _) => None,
+        (_, RequestedAction::None) | (S::Held | S::Releasing(_) | S::Closed(_), _) => None,
         (S::Confirmed | S::Provisioning | S::Replacing | S::HandingOff, _) => {
             Some(ReservationEvent::Cancel)
         }
@@ -227,7 +227,11 @@ mod tests {
     #[test]
     fn a_wish_leads_to_an_event_that_its_state_knows() {
         for state in ReservationState::all() {
-            for wish in [Wish::None, Wish::Cancel, Wish::Release] {
+            for wish in [
+                RequestedAction::None,
+                RequestedAction::Cancel,
+                RequestedAction::Release,
+            ] {
                 if let Some(event) = event_of_wish(state, wish) {
                     assert!(state.next(event).is_ok(), "{state} {wish:?}");
                 }

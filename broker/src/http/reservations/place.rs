@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use market::demand::{Ceiling, Demand};
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{ProjectId, QuoteId, SshKeyId};
 use market::tags::{Attribution, Tags};
 use serde::Deserialize;
@@ -184,7 +184,7 @@ pub(crate) async fn place_reservation(
 
 async fn place(
     broker: &Broker,
-    whose: &Reach,
+    whose: &TenantScope,
     wanted: Wanted,
     particulars: Particulars,
     completion: Option<Completion<'_, Reservation>>,

@@ -33,21 +33,21 @@ pub struct Message<'a> {
 }
 
 /// Sends messages to endpoints.
-pub struct Post {
+pub struct WebhookSender {
     simulation: bool,
     lookup: Arc<dyn Lookup>,
     client: OnceLock<reqwest::Client>,
 }
 
-impl std::fmt::Debug for Post {
+impl std::fmt::Debug for WebhookSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Post")
+        f.debug_struct("WebhookSender")
             .field("simulation", &self.simulation)
             .finish_non_exhaustive()
     }
 }
 
-impl Post {
+impl WebhookSender {
     /// A post office that may call this machine in simulation.
     #[must_use]
     pub fn new(simulation: bool) -> Self {

@@ -22,7 +22,7 @@ use super::tell::{chapter, command, say, say_at, table};
 use crate::flow::reconcile;
 use crate::http::api_keys::{NewSecret, default_scopes};
 use crate::service::tasks;
-use crate::tools::simulation::{World, WorldOptions};
+use crate::tools::simulation::{SimulatedMarket, SimulatedMarketOptions};
 
 /// How long the fleet serves on after the training run.
 const SERVING_HOURS: i64 = 24;
@@ -35,7 +35,7 @@ const AFTERWARDS: TimeDelta = TimeDelta::seconds(10);
 pub(super) struct Told {
     /// What happened, counted.
     pub(super) summary: Summary,
-    world: World,
+    world: SimulatedMarket,
     key: String,
     _dir: TempDir,
 }
@@ -43,10 +43,10 @@ pub(super) struct Told {
 /// Tells the whole story and counts what happened.
 pub(super) async fn tell(args: &DemoArgs) -> Result<Told> {
     let dir = tempfile::Builder::new().prefix("broker-demo-").tempdir()?;
-    let world = World::open(WorldOptions {
+    let world = SimulatedMarket::open(SimulatedMarketOptions {
         seed: args.seed,
         listen: args.listen.clone(),
-        ..WorldOptions::new(dir.path())
+        ..SimulatedMarketOptions::new(dir.path())
     })
     .await?;
     let key = make_key(&world).await?;
@@ -66,7 +66,7 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<Told> {
     })
 }
 
-async fn play(world: &World, client: &Client, args: &DemoArgs) -> Result<Summary> {
+async fn play(world: &SimulatedMarket, client: &Client, args: &DemoArgs) -> Result<Summary> {
     let ssh_key = json!({ "name": "demo", "public_key": ssh_public_key() });
     client.post("/v1/ssh-keys", &ssh_key).await?;
     read_supply(world, args).await?;
@@ -123,7 +123,7 @@ impl Told {
     }
 }
 
-async fn make_key(world: &World) -> Result<String> {
+async fn make_key(world: &SimulatedMarket) -> Result<String> {
     let broker = world.broker();
     let (tenant, project) = (broker.new_uuid(), broker.new_uuid());
     let tenant = broker
@@ -170,7 +170,7 @@ fn ssh_public_key() -> String {
     format!("ssh-ed25519 {} demo", STANDARD.encode(blob))
 }
 
-async fn read_supply(world: &World, args: &DemoArgs) -> Result<()> {
+async fn read_supply(world: &SimulatedMarket, args: &DemoArgs) -> Result<()> {
     chapter(
         "1. Supply: three providers over their own wire formats, and price lists",
         "everybody's words for hardware, places and prices become one kind of offer",
@@ -213,7 +213,7 @@ async fn read_supply(world: &World, args: &DemoArgs) -> Result<()> {
 
 /// Plans, quotes, holds and confirms, each in a call of its own; gives the reservation and the
 /// hours that its run is planned to take.
-async fn reserve_training(world: &World, client: &Client) -> Result<(String, i64)> {
+async fn reserve_training(world: &SimulatedMarket, client: &Client) -> Result<(String, i64)> {
     chapter(
         "2. Training: Llama 3 8B on 20 billion tokens, 16 GPUs",
         "a gang gets RDMA between its nodes; with one bad node all are replaced, free of charge",
@@ -260,7 +260,7 @@ async fn reserve_training(world: &World, client: &Client) -> Result<(String, i64
     Ok((id, run_hours.clamp(1.0, 1_000.0) as i64))
 }
 
-async fn reserve_serving(world: &World, client: &Client) -> Result<String> {
+async fn reserve_serving(world: &SimulatedMarket, client: &Client) -> Result<String> {
     chapter(
         "3. Serving: Llama 3 8B at 4 requests per second, reserved in one call",
         "a fleet is bought for memory bandwidth, not for a fabric; policy: another provider",
@@ -285,7 +285,7 @@ async fn reserve_serving(world: &World, client: &Client) -> Result<String> {
 }
 
 /// Turns the clock until the tenant has the nodes, telling each change of state.
-async fn until_active(world: &World, client: &Client, id: &str) -> Result<()> {
+async fn until_active(world: &SimulatedMarket, client: &Client, id: &str) -> Result<()> {
     let (mut told, mut fallen) = (String::new(), BTreeSet::new());
     for _ in 0..180 {
         world.live_on(LOOK).await?;
@@ -310,7 +310,12 @@ async fn until_active(world: &World, client: &Client, id: &str) -> Result<()> {
     bail!("reservation {id} did not become active within three hours of the clock")
 }
 
-async fn use_both(world: &World, client: &Client, train: &str, run_hours: i64) -> Result<()> {
+async fn use_both(
+    world: &SimulatedMarket,
+    client: &Client,
+    train: &str,
+    run_hours: i64,
+) -> Result<()> {
     chapter(
         "4. Use: the run ends and its nodes are released; the fleet stays",
         "interconnect is paid for while training, and for no hour longer",

@@ -9,7 +9,7 @@ use serde_json::Value;
 use simulator::Provider;
 
 use super::client::Client;
-use crate::tools::simulation::World;
+use crate::tools::simulation::SimulatedMarket;
 
 /// What the demo did, counted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -78,7 +78,7 @@ impl Summary {
     /// Counts what happened to these reservations. The tenant's side is asked of the API, the
     /// providers' side of the simulator.
     pub(super) async fn of(
-        world: &World,
+        world: &SimulatedMarket,
         client: &Client,
         reservations: [&String; 2],
         report: &Value,
@@ -123,7 +123,10 @@ impl Summary {
     }
 }
 
-async fn count_verdicts(world: &World, reservations: [&String; 2]) -> Result<VerificationSummary> {
+async fn count_verdicts(
+    world: &SimulatedMarket,
+    reservations: [&String; 2],
+) -> Result<VerificationSummary> {
     let store = world.broker().store();
     let mut counted = VerificationSummary::default();
     for id in reservations {

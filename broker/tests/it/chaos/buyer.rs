@@ -28,7 +28,7 @@ pub(super) struct Api {
 
 /// The tenant's final wish for a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Intent {
     /// To have it.
     Keep,
     /// To have had it.
@@ -39,7 +39,7 @@ pub(super) enum Wish {
     ThinkBetter,
 }
 
-impl Wish {
+impl Intent {
     /// Whether a reservation in this state is as wished.
     pub(super) fn is_met_by(self, state: ReservationState) -> bool {
         use CloseReason::{Cancelled, Expired, Released};
@@ -60,7 +60,7 @@ impl Wish {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acknowledged {
     pub(super) id: ReservationId,
-    pub(super) wish: Wish,
+    pub(super) wish: Intent,
 }
 
 impl Api {
@@ -176,11 +176,11 @@ pub(super) async fn buy(
     while turn == 0 || !stop.load(Ordering::Relaxed) {
         let name = format!("buyer-{number}-{turn}");
         let wish = match (turn, random.random_range(0..5)) {
-            (0, _) if number < 3 => Wish::Keep,
+            (0, _) if number < 3 => Intent::Keep,
             // More of all buyers together, within an hour, and no hold is placed for their tenant.
-            (..3, 0) => Wish::Cancel,
-            (_, 1) => Wish::ThinkBetter,
-            _ => Wish::Release,
+            (..3, 0) => Intent::Cancel,
+            (_, 1) => Intent::ThinkBetter,
+            _ => Intent::Release,
         };
         let demand = match number {
             0 => training(16),
@@ -200,9 +200,9 @@ pub(super) async fn buy(
 
 /// Reserves something and waits until the tenant has it.
 pub(super) async fn keep(api: &Api, name: &str, demand: Value) -> ReservationId {
-    let id = place(api, name, demand, Wish::Keep, || false).await;
+    let id = place(api, name, demand, Intent::Keep, || false).await;
     let id = id.expect("nobody tells it to stop");
-    fulfil_wish(api, name, id, Wish::Keep, Duration::ZERO).await;
+    fulfil_wish(api, name, id, Intent::Keep, Duration::ZERO).await;
     id
 }
 
@@ -213,10 +213,10 @@ async fn place(
     api: &Api,
     name: &str,
     demand: Value,
-    wish: Wish,
+    wish: Intent,
     told_to_stop: impl Fn() -> bool,
 ) -> Option<ReservationId> {
-    let confirms = wish != Wish::Cancel;
+    let confirms = wish != Intent::Cancel;
     let body = json!({ "demand": demand, "name": name, "auto_confirm": confirms });
     let began = Instant::now();
     for attempt in 0.. {
@@ -240,12 +240,12 @@ async fn fulfil_wish(
     api: &Api,
     name: &str,
     id: ReservationId,
-    wish: Wish,
+    wish: Intent,
     second_thoughts: Duration,
 ) {
     let path = |verb: &str| format!("/v1/reservations/{id}/{verb}");
     let once = |verb: &str| format!("{name}-{verb}");
-    if wish == Wish::Cancel {
+    if wish == Intent::Cancel {
         let answer = api.post(&path("cancel"), &once("cancel"), None).await;
         // It lapsed before.
         assert!(
@@ -255,7 +255,7 @@ async fn fulfil_wish(
         return;
     }
     match wish {
-        Wish::ThinkBetter => {
+        Intent::ThinkBetter => {
             tokio::time::sleep(second_thoughts).await;
             let answer = api.post(&path("cancel"), &once("cancel"), None).await;
             if answer.code() == "wrong_state" {
@@ -264,12 +264,12 @@ async fn fulfil_wish(
                 assert!(answer.status < 300, "{answer:?}");
             }
         }
-        Wish::Release => {
+        Intent::Release => {
             if api.until_settled(id).await {
                 api.granted(&path("release"), &once("release"), None).await;
             }
         }
-        Wish::Keep | Wish::Cancel => {
+        Intent::Keep | Intent::Cancel => {
             api.until_settled(id).await;
         }
     }

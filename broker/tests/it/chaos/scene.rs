@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use broker::flow::reconcile;
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 use futures_util::future::join_all;
 use market::identity::Role;
 use market::lease::LeaseState;
@@ -24,7 +24,7 @@ use store::reservations::ReservationFilter;
 use tokio::time::sleep;
 
 use super::balancer::Balancer;
-use super::buyer::{Acknowledged, Api, PATIENCE, Wish};
+use super::buyer::{Acknowledged, Api, Intent, PATIENCE};
 use super::replica::{Replica, Setting, broker};
 use crate::eventually::{eventually, output_of};
 use crate::hot::server::RedisServer;
@@ -80,7 +80,7 @@ impl Scene {
         let store = servers
             .as_ref()
             .map(|(.., database)| database.store.clone());
-        let service = Service::start_as(WorldOptions {
+        let service = Service::start_as(SimulatedMarketOptions {
             store,
             configure_market: Box::new(|market| {
                 market.lambda_boot_seconds = 60;
@@ -285,7 +285,7 @@ impl Scene {
         orders: &'a mut [Acknowledged],
     ) -> Vec<&'a mut Acknowledged> {
         let mut kept = Vec::new();
-        for order in orders.iter_mut().filter(|order| order.wish == Wish::Keep) {
+        for order in orders.iter_mut().filter(|order| order.wish == Intent::Keep) {
             if self.state(order).await == ReservationState::Active {
                 kept.push(order);
             }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 use market::identity::Role;
 use serde_json::{Value, json};
 use simulator::{Market, NodeRunner, Provider};
@@ -34,14 +34,14 @@ fn example(name: &str) -> Value {
 
 async fn service() -> Service {
     let place = tempfile::tempdir().expect("a folder");
-    Service::start_as(WorldOptions {
+    Service::start_as(SimulatedMarketOptions {
         nodes: NodeRunner::Off,
         // They have nothing to sell in this market.
         unconnected: vec![Provider::Lambda, Provider::Runpod],
         configure_market: Box::new(|market| {
             market.market = Market::parse(MARKET).expect("a market file");
         }),
-        ..WorldOptions::new(place.path())
+        ..SimulatedMarketOptions::new(place.path())
     })
     .await
 }

@@ -6,7 +6,7 @@ use broker::flow::{fulfil, ingest, plan};
 use broker::platform::app::Broker;
 use broker::platform::background::Background;
 use broker::service::tasks;
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::ReservationId;
 use market::lease::LeaseState;
 use market::money::Money;
@@ -42,7 +42,7 @@ async fn race_for_holds(scene: &Scene, racers: usize) -> Vec<ReservationId> {
     let demand = serde_json::from_value(training(8)).expect("a demand");
     let mut race = tokio::task::JoinSet::new();
     for _ in 0..racers {
-        let (broker, whose) = (scene.broker().clone(), Reach::whole(scene.tenant));
+        let (broker, whose) = (scene.broker().clone(), TenantScope::whole(scene.tenant));
         let demand = Clone::clone(&demand);
         race.spawn(async move {
             reserve::in_one_call(&broker, &whose, demand, Particulars::default(), None).await
@@ -125,7 +125,7 @@ async fn invariant_09_a_price_of_zero_is_unknown_and_never_the_cheapest() {
             .count();
         assert_eq!(left, of_all - 1);
         let demand = serde_json::from_value(training(8)).expect("a demand");
-        let made = plan::make_plan(scene.broker(), &Reach::whole(scene.tenant), demand)
+        let made = plan::make_plan(scene.broker(), &TenantScope::whole(scene.tenant), demand)
             .await
             .expect("a plan");
         let lines = made

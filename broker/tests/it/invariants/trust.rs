@@ -15,7 +15,7 @@ use broker::platform::start_error::StartError;
 use broker::service::start;
 use chrono::TimeDelta;
 use market::gpu::Gpu;
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{LeaseId, ProjectId, ReservationId, TenantId, VerificationId};
 use market::verification::{AgentBuild, Commit, DeviceKind, Digest, Level, PROTOCOL};
 use serde_json::Value;
@@ -36,7 +36,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let broker = scene.broker();
-        let owner = Reach::whole(scene.tenant);
+        let owner = TenantScope::whole(scene.tenant);
         let demand = || serde_json::from_value(training(8)).expect("a demand");
         let made = plan::make_plan(broker, &owner, demand())
             .await
@@ -54,7 +54,7 @@ async fn invariant_13_ids_of_another_tenant_are_unknown_to_every_stage() {
             .ensure("other", stranger, project, broker.now())
             .await
             .expect("a tenant");
-        let outside = Reach::whole(stranger);
+        let outside = TenantScope::whole(stranger);
         let plan = plan::find(broker, &outside, made.id).await;
         assert!(matches!(plan, Err(PlanError::Unknown(unknown)) if unknown == made.id));
         let quote = quote::find(broker, &outside, quoted.id).await;

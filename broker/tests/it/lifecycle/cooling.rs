@@ -7,7 +7,7 @@ use broker::flow::ingest;
 use broker::flow::plan::{self, PlanRecord};
 use broker::flow::quote::{self, QuoteError};
 use broker::flow::reserve::{self, Particulars, ReserveError};
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{OfferId, ProviderId, ReservationId};
 use market::lease::LeaseState;
 use market::reservation::{CloseReason, ReservationState};
@@ -24,7 +24,7 @@ const COOL_DOWN_SECONDS: i64 = 8_000;
 
 async fn plan(scene: &Scene) -> Arc<PlanRecord> {
     let demand = serde_json::from_value(fleet(1)).expect("a demand");
-    let whose = Reach::whole(scene.tenant);
+    let whose = TenantScope::whole(scene.tenant);
     let made = plan::make_plan(scene.broker(), &whose, demand).await;
     made.expect("a plan")
 }
@@ -71,7 +71,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
         let patient =
             |config: &mut broker::platform::config::Config| config.sales.cooldown_seconds = 7_200;
         scene.restart_as(patient, |_| true).await;
-        let whose = Reach::whole(scene.tenant);
+        let whose = TenantScope::whole(scene.tenant);
         let began = scene.broker().now();
         let before = plan(&scene).await;
         let offer = before.plan.candidates[0].lines[0].offer.offer_id;

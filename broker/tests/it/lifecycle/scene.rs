@@ -12,10 +12,10 @@ use broker::platform::app::Broker;
 use broker::platform::config::Config;
 use broker::platform::provider_set::ProviderLink;
 use broker::service::start;
-use broker::tools::simulation::{World, WorldOptions, simulated_links};
+use broker::tools::simulation::{SimulatedMarket, SimulatedMarketOptions, simulated_links};
 use chrono::TimeDelta;
 use market::demand::Demand;
-use market::identity::Reach;
+use market::identity::TenantScope;
 use market::ids::{ProjectId, ProviderId, ReservationId, SshKeyId, TenantId};
 use market::ledger::{Account, LedgerUnit};
 use market::money::{Currency, Rate};
@@ -31,7 +31,7 @@ use store::settings::DatabaseMode;
 use store::ssh_keys::NewSshKey;
 use tempfile::TempDir;
 
-use super::tap::{Line, Tap};
+use super::tap::{CallInterceptor, Line};
 use crate::service::{NODE_DEADLINE, agent, install_tls};
 
 /// How long a call to a provider may take in a scene, in real time.
@@ -42,7 +42,7 @@ type MakeTap = fn(&'static dyn Adapter, Arc<Line>) -> &'static dyn Adapter;
 
 /// A world with a tenant.
 pub(crate) struct Scene {
-    world: World,
+    world: SimulatedMarket,
     broker: Broker,
     store: Store,
     dir: TempDir,
@@ -88,32 +88,32 @@ pub(crate) fn fleet(nodes: u32) -> Value {
 impl Scene {
     /// A scene on this database, with the providers read.
     pub(crate) async fn open(store: &Store) -> Self {
-        Self::open_with(store, CALL_TIMEOUT, Tap::before).await
+        Self::open_with(store, CALL_TIMEOUT, CallInterceptor::before).await
     }
 
     /// A scene whose calls to providers are given up soon.
     pub(crate) async fn open_impatient(store: &Store) -> Self {
-        Self::open_with(store, Duration::from_secs(2), Tap::before).await
+        Self::open_with(store, Duration::from_secs(2), CallInterceptor::before).await
     }
 
     /// A scene in which every node of a gang is an order of its own.
     pub(crate) async fn open_node_by_node(store: &Store) -> Self {
-        Self::open_with(store, CALL_TIMEOUT, Tap::node_by_node).await
+        Self::open_with(store, CALL_TIMEOUT, CallInterceptor::node_by_node).await
     }
 
     /// A scene in which two nodes of a gang at most are one order.
     pub(crate) async fn open_two_by_two(store: &Store) -> Self {
-        Self::open_with(store, CALL_TIMEOUT, Tap::two_by_two).await
+        Self::open_with(store, CALL_TIMEOUT, CallInterceptor::two_by_two).await
     }
 
     /// A scene whose nodes run no script, and get their agent over SSH.
     pub(crate) async fn open_pushed(store: &Store) -> Self {
-        Self::open_with(store, CALL_TIMEOUT, Tap::pushed).await
+        Self::open_with(store, CALL_TIMEOUT, CallInterceptor::pushed).await
     }
 
     /// As [`Self::open_pushed`], and every node of a gang is an order of its own.
     pub(crate) async fn open_pushed_node_by_node(store: &Store) -> Self {
-        Self::open_with(store, CALL_TIMEOUT, Tap::pushed_node_by_node).await
+        Self::open_with(store, CALL_TIMEOUT, CallInterceptor::pushed_node_by_node).await
     }
 
     async fn open_with(store: &Store, call_timeout: Duration, tap: MakeTap) -> Self {
@@ -121,7 +121,7 @@ impl Scene {
         let dir = tempfile::tempdir().expect("a directory");
         let line = Arc::new(Line::default());
         let tapped = Arc::clone(&line);
-        let world = World::open(WorldOptions {
+        let world = SimulatedMarket::open(SimulatedMarketOptions {
             store: Some(store.clone()),
             executable: Some(agent()),
             call_timeout,
@@ -129,7 +129,7 @@ impl Scene {
             start: "2026-03-11T09:00:00Z".parse().expect("a time"),
             wrap: Box::new(move |adapter: &'static dyn Adapter| tap(adapter, Arc::clone(&tapped))),
             configure_market: Box::new(|market| market.node_deadline = NODE_DEADLINE),
-            ..WorldOptions::new(dir.path())
+            ..SimulatedMarketOptions::new(dir.path())
         })
         .await
         .expect("a world");
@@ -268,7 +268,7 @@ impl Scene {
         let demand: Demand = serde_json::from_value(demand).expect("a demand");
         reserve::in_one_call(
             &self.broker,
-            &Reach::whole(self.tenant),
+            &TenantScope::whole(self.tenant),
             demand,
             Particulars::default(),
             None,

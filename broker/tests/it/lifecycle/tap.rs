@@ -140,13 +140,13 @@ impl Line {
 }
 
 /// An adapter behind a tap.
-pub(crate) struct Tap {
+pub(crate) struct CallInterceptor {
     inner: &'static dyn Adapter,
     profile: &'static Profile,
     line: Arc<Line>,
 }
 
-impl Tap {
+impl CallInterceptor {
     /// Puts a tap before an adapter.
     pub(crate) fn before(inner: &'static dyn Adapter, line: Arc<Line>) -> &'static dyn Adapter {
         Self::as_if(inner, line, copy(inner.profile()))
@@ -274,7 +274,7 @@ impl Tap {
 }
 
 #[async_trait]
-impl Adapter for Tap {
+impl Adapter for CallInterceptor {
     fn profile(&self) -> &'static Profile {
         self.profile
     }

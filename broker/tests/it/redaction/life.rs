@@ -18,7 +18,7 @@ use broker::flow::{fulfil, ingest, reconcile};
 use broker::platform::background::Background;
 use broker::platform::keys;
 use broker::tenant::{spending, webhooks};
-use broker::tools::simulation::WorldOptions;
+use broker::tools::simulation::SimulatedMarketOptions;
 use chrono::TimeDelta;
 use market::identity::Role;
 use serde_json::{Value, json};
@@ -137,7 +137,7 @@ async fn live(dir: &Path) {
         secrets.add("the credential of a provider that echoes it", &*credential);
         move |adapter| Detour::before(adapter, &url, &credential, Arc::clone(&road))
     };
-    let service = Service::start_as(WorldOptions {
+    let service = Service::start_as(SimulatedMarketOptions {
         store,
         configure: Box::new(planted),
         wrap: Box::new(wrap),
