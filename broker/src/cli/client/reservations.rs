@@ -1,5 +1,6 @@
 //! `broker reservations`, and how a reservation is named on the command line.
 
+use chrono::{DateTime, Utc};
 use clap::Args;
 use market::ids::{ProjectId, ReservationId};
 use serde_json::Value;
@@ -55,30 +56,20 @@ pub(super) async fn run(args: ReservationsArgs) -> Result<(), Ending> {
     session.show(&found, print_reservations)
 }
 
+/// The headings of [`row`].
+const HEADINGS: [&str; 6] = ["id", "name", "state", "what", "USD/h", "placed"];
+
+/// What a narrow terminal does without. Where something is sold its price stays.
+const SPARE: [&str; 2] = ["placed", "name"];
+
 fn print_reservations(page: &Value) -> Result<(), Ending> {
     let found = items(page, "items");
     if found.is_empty() {
         return Ok(print_text("There are none. `broker reserve` makes one.")?);
     }
     let now = SystemClock.now();
-    let rows = found.iter().map(|reservation| {
-        let price = usd_per_hour(reservation, now);
-        vec![
-            cell(reservation, "/id"),
-            cell(reservation, "/name"),
-            state(reservation),
-            in_words(reservation),
-            if price.is_empty() {
-                NOTHING.to_owned()
-            } else {
-                price
-            },
-            age(time(reservation, "/created_at"), now),
-        ]
-    });
-    let headings = ["id", "name", "state", "what", "USD/h", "placed"];
-    // Where something is sold its price stays.
-    print_table_without(&headings, rows, &["placed", "name"])?;
+    let rows = found.iter().map(|reservation| row(reservation, now));
+    print_table_without(&HEADINGS, rows, &SPARE)?;
     if page["next_cursor"].is_string() {
         print_text(&format!(
             "The newest {}; --all shows all of them.",
@@ -86,6 +77,22 @@ fn print_reservations(page: &Value) -> Result<(), Ending> {
         ))?;
     }
     Ok(())
+}
+
+fn row(reservation: &Value, now: DateTime<Utc>) -> Vec<String> {
+    let price = usd_per_hour(reservation, now);
+    vec![
+        cell(reservation, "/id"),
+        cell(reservation, "/name"),
+        state(reservation),
+        in_words(reservation),
+        if price.is_empty() {
+            NOTHING.to_owned()
+        } else {
+            price
+        },
+        age(time(reservation, "/created_at"), now),
+    ]
 }
 
 /// Where a reservation stands, with why where it ends, and with what is still to be done.
@@ -144,6 +151,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::table::fitted_without;
+
+    #[test]
+    fn what_a_reservation_costs_is_shown_at_every_width() {
+        let offer = json!({
+            "gpus": 8, "gpu": "H100-SXM", "provider": "voltagepark", "terms": "spot",
+        });
+        let reservation = json!({
+            "id": "rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718", "name": "a run", "state": "active",
+            "created_at": "2026-11-21T13:00:00Z",
+            "lines": [{ "nodes": 2, "gpus": 16, "rate_usd_gpu_hour": "2.5", "offer": offer }],
+        });
+        for columns in 20..=160 {
+            let rows = [row(&reservation, DateTime::UNIX_EPOCH)];
+            let shown = fitted_without(Some(columns), &HEADINGS, rows, &SPARE);
+            for said in ["spot", "40.00"] {
+                assert!(shown.contains(said), "{columns}: {shown}");
+            }
+        }
+    }
 
     #[test]
     fn a_reservation_is_named_by_its_id_or_how_it_begins() {

@@ -229,7 +229,6 @@ fn what_else_is_shown_at_every_width(command: &str, shown: &str, json: &str) {
             selling::every_price_is_marked(shown, offers);
         }
         "plan --demand {hybrid} --top 2" => every_candidate_that_comes_next_has_a_row(shown),
-        "reservations" => assert!(shown.contains("USD/h"), "{shown}"),
         _ if command.starts_with("match") && SELLING.contains(&command) => {
             assert!(shown.contains("as of"), "{shown}");
         }
