@@ -94,7 +94,7 @@ codes! {
     offer_not_orderable, 409, "The offer cannot be ordered here";
     plan_outdated, 409, "The plan is of another release";
     outside_policy, 409, "A provider does not meet the policy";
-    own_capacity_full, 409, "The tenant has reached its limit of registered own capacity";
+    own_capacity_full, 409, "Limit of registered own capacity reached";
     provider_configured, 409, "The provider is connected by the configuration";
     provider_disabled, 409, "The provider is disabled";
     provider_in_use, 409, "Something may still run at the provider";
@@ -105,10 +105,10 @@ codes! {
     quote_taken, 409, "The quote was taken already";
     siblings_not_ready, 409, "Other nodes of the lease have not enrolled yet";
     step_out_of_order, 409, "The step does not fit the conversation";
-    too_many_budgets, 409, "The tenant has reached its number of budgets";
+    too_many_budgets, 409, "Limit of budgets reached";
     tags_required, 422, "Tags that the tenant requires are missing";
     no_room, 409, "Resource limit reached";
-    too_many_endpoints, 409, "The tenant has reached its number of webhook endpoints";
+    too_many_endpoints, 409, "Limit of webhook endpoints reached";
     verification_interrupted, 409, "The conversation cannot go on";
     wrong_state, 409, "The reservation is in another state";
     attestation_let_go, 410, "The result of a re-check is no longer kept";
@@ -131,9 +131,9 @@ codes! {
     rate_limited, 429, "Too many requests";
     too_many_cancelled, 429, "Too many orders were cancelled before their hand-off";
     too_many_unused_holds, 429, "Too many holds went unused";
-    too_many_reports, 429, "The reservation has reached its number of node reports";
+    too_many_reports, 429, "Limit of node reports reached";
     too_many_rechecks, 429, "The node was checked recently";
-    too_many_streams, 429, "The tenant has reached its number of open streams";
+    too_many_streams, 429, "Limit of open event streams reached";
     internal, 500, "Internal error";
     busy, 503, "The service is overloaded";
     database_unavailable, 503, "The database is temporarily unavailable";

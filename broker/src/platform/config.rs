@@ -113,8 +113,8 @@ pub struct RedisConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulationConfig {
-    /// The address of its control plane, on this machine; without it nothing is simulated unless `serve
-    /// --simulate` is given.
+    /// The address of its control plane, on this machine; without it only `serve --simulate` starts a
+    /// simulation.
     pub market_url: Option<String>,
     /// The credential that it made up at its start.
     pub credential: Option<SecretString>,

@@ -1,5 +1,5 @@
-//! Nodes that began the conversation and fell silent in it: when their time is over, they are judged by their
-//! earlier answers.
+//! Nodes that began the conversation and stopped responding in it: when their time is over, they are judged
+//! by their earlier answers.
 
 use std::time::Duration;
 
@@ -16,20 +16,21 @@ use super::clock::StepClock;
 use super::{StepRefusal, beside_its_siblings, history, json, signed, tried_since};
 use crate::platform::app::Broker;
 
-/// A node that fell silent, judged.
+/// A node that stopped responding, judged.
 struct Silent {
     node: u32,
     step: Step,
     attestation: AttestationId,
-    /// The checks it failed before it fell silent.
+    /// The checks it failed before it stopped responding.
     failed: Vec<FindingCode>,
 }
 
-/// The outcome of the answers of nodes that fell silent.
+/// The outcome of the answers of nodes that stopped responding.
 pub(crate) struct Silence {
     /// Whether one of them had failed before.
     pub(crate) has_failed: bool,
-    /// Which nodes fell silent and where, which never called, and which only waited for these, in words.
+    /// Which nodes stopped responding and where, which never called, and which only waited for these, in
+    /// words.
     pub(crate) words: String,
 }
 

@@ -55,7 +55,8 @@ struct Noted {
 type Refusee = (Option<IpAddr>, Option<ApiKeyId>);
 
 impl Refused {
-    /// Whether there is room for another entry in this hour; for a key of ours, or for any other credential.
+    /// Whether there is room for another entry in this hour. Keys of ours and other credentials have separate
+    /// room.
     fn has_room(&self, may_be_known: bool, now: DateTime<Utc>) -> bool {
         self.within(now, |noted| {
             let room = |callers: &HashSet<Refusee>| callers.len() < MOST_AN_HOUR;

@@ -1,4 +1,4 @@
-//! Nodes that begin to prove themselves and fall silent in the middle.
+//! Nodes that begin to prove themselves and stop responding in the middle.
 
 use std::time::Duration;
 
