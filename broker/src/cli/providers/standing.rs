@@ -29,7 +29,7 @@ pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
         let quarantine = provider.quarantine_at(now);
         let sold = match (provider.enabled, quarantine) {
             (false, _) => "disabled",
-            (true, Some(_)) => "quarantine",
+            (true, Some(_)) => "suspended",
             (true, None) => "yes",
         };
         let note = quarantine
