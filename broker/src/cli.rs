@@ -1,6 +1,6 @@
 //! The commands of the one binary, and their exit status.
 //!
-//! 0 done, 1 the answer is no (nothing matches, verification failed), 2 wrong input. Errors go to
+//! 0: done. 1: the answer is no (nothing matches, verification failed). 2: wrong input. Errors go to
 //! stderr: one sentence, and what to do next.
 
 mod adapters;
@@ -39,7 +39,7 @@ use crate::terminal::aside::complain;
 use crate::terminal::ending::Ending;
 use crate::tools::demo;
 
-/// A broker for GPU capacity: finds, reserves, proves and accounts.
+/// A broker for GPU capacity: finds, reserves, verifies and bills it.
 ///
 /// Start with `broker demo`. Exit status: 0 done, 1 the answer is no, 2 wrong input.
 #[derive(Debug, Parser)]
@@ -51,70 +51,70 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Sells and bills on a simulated market, and tells how; nothing to set up.
+    /// Sells and bills on a simulated market and explains each step; needs no setup.
     Demo(demo::DemoArgs),
     /// Runs the service.
     Serve(serve::ServeArgs),
     /// Ranks the offers of price lists for a demand; no server, no database.
     Match(matching::MatchArgs),
-    /// Lists the GPUs that are known, with what is published of each; no server, no database.
+    /// Lists the known GPUs with their published specifications; no server, no database.
     Gpus(catalogue::GpusArgs),
-    /// Lists the models that are known by name; no server, no database.
+    /// Lists the models that demands can name; no server, no database.
     Models(catalogue::ModelsArgs),
-    /// Predicts tables of training runs or serving tests; no server, no database.
+    /// Predicts the performance of training runs or serving tests; no server, no database.
     Predict {
         #[command(subcommand)]
         command: predict::PredictCommand,
     },
-    /// Measures what this machine serves, beside its own floors.
+    /// Benchmarks this machine: searches, HTTP calls and plans.
     Bench {
         #[command(subcommand)]
         command: bench::BenchCommand,
     },
-    /// Reads what an adapter makes of a recorded answer.
+    /// Prints the offers that an adapter reads from a recorded reply.
     Adapters {
         #[command(subcommand)]
         command: adapters::AdaptersCommand,
     },
-    /// Shows or moves the schema of the database.
+    /// Shows or migrates the schema of the database.
     Migrate(migrate::MigrateArgs),
     /// Prints the OpenAPI document.
     Openapi,
-    /// Recounts the books.
+    /// Checks ledger balances against usage, credits and costs.
     Ledger {
         #[command(subcommand)]
         command: ledger::LedgerCommand,
     },
-    /// Makes API keys, straight in the database.
+    /// Creates API keys, directly in the database.
     Token {
         #[command(subcommand)]
         command: token::TokenCommand,
     },
     #[command(flatten)]
     Client(Box<client::ClientCommand>),
-    /// Lists or rotates the service's own keys, straight in the database.
+    /// Lists, rotates or reseals the service's own keys, directly in the database.
     Keys {
         #[command(subcommand)]
         command: keys::KeysCommand,
     },
-    /// Checks a signed result about a node; no server, no database.
+    /// Verifies a signed attestation of a node; no server, no database.
     Attestation {
         #[command(subcommand)]
         command: attestation::AttestationCommand,
     },
-    /// Checks the audit log, straight in the database.
+    /// Checks the audit log, directly in the database.
     Audit {
         #[command(subcommand)]
         command: audit::AuditCommand,
     },
-    /// Lists, connects, checks and closes providers, straight in the database.
+    /// Lists, connects, checks and disables providers, directly in the database.
     Providers {
         #[command(subcommand)]
         command: Box<providers::ProvidersCommand>,
     },
-    /// Copies the embedded database while the service runs.
+    /// Backs up the embedded database while the service runs.
     Backup(backup::BackupArgs),
-    /// Holds what runs at the providers against the leases, once.
+    /// Reconciles running machines with leases, once.
     Sweep(sweep::SweepArgs),
     /// Runs a simulated market that several replicas share.
     #[command(hide = true)]
@@ -130,7 +130,7 @@ enum Command {
     },
 }
 
-/// Reads the command line, runs the command, and says how it ended.
+/// Reads the command line, runs the command, and reports how it ended.
 #[must_use]
 pub fn run() -> ExitCode {
     match Cli::try_parse() {
@@ -184,7 +184,7 @@ fn run_command(cli: Cli) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// Every command without commands of its own that is shown to people, in full.
+    /// The full names of all visible commands that have no subcommands.
     fn leaves(of: &clap::Command, before: &str, found: &mut Vec<(String, bool)>) {
         for command in of.get_subcommands() {
             if command.is_hide_set() || command.get_name() == "help" {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_command_that_answers_answers_programs_too() {
-        // It runs until it is ended, prints a document of its own, or prints what a shell reads.
+        // It runs until stopped, prints a document of its own, or prints a script for a shell.
         const WITHOUT: [&str; 4] = [
             "broker serve",
             "broker openapi",

@@ -1,4 +1,4 @@
-//! `broker adapters read NAME --replay FILE|DIR`: the normalised offers of a recorded answer.
+//! `broker adapters read NAME --replay FILE|DIR`: the normalised offers of a recorded reply.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ use crate::terminal::ending::{Ending, block_on};
 use crate::terminal::price_lists::read_sheets;
 use crate::terminal::text::print_line;
 
-/// The reader of price lists, which is no adapter: nothing can be ordered from a list.
+/// The reader of price lists. It is no adapter: nothing can be ordered from a list.
 const PRICE_SHEET: &str = "pricesheet";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AdaptersCommand {
-    /// Prints what an adapter makes of a recorded answer: `{"offers":[…],"skipped":[…]}`.
+    /// Prints the offers that an adapter reads from a recorded reply: `{"offers":[…],"skipped":[…]}`.
     Read {
         /// The provider's id, such as `lambda`; or `pricesheet`.
         name: String,
-        /// The main price answer (a file), or all recorded calls (a directory); for `pricesheet`
-        /// a CSV file, or a directory of them.
+        /// The recorded reply with the prices (a file), or all recorded calls (a directory); for
+        /// `pricesheet` a CSV file, or a directory of them.
         #[arg(long, value_name = "FILE|DIR")]
         replay: PathBuf,
     },
@@ -71,7 +71,7 @@ fn read_recording(
     })
 }
 
-/// The file itself, or the CSV files of a directory by name.
+/// The file itself, or the CSV files of a directory, sorted by name.
 fn sheets_of(replay: &Path) -> Result<Vec<PathBuf>, Ending> {
     if !replay.is_dir() {
         return Ok(vec![replay.to_owned()]);

@@ -1,4 +1,4 @@
-//! `broker attestation verify`: whether a signed result holds, without a network.
+//! `broker attestation verify`: verifies a signed attestation, without a network.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,34 +16,33 @@ use crate::terminal::ending::Ending;
 use crate::terminal::table::table;
 use crate::terminal::text::{clean, hanging, print_line, print_text};
 
-/// A file with more than this is none of ours. Units: bytes.
+/// A larger file is no attestation. Units: bytes.
 const LARGEST_FILE: u64 = 4 << 20;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AttestationCommand {
-    /// Checks a signed result against the broker's published key; no server, no network.
+    /// Verifies a signed attestation with the broker's published key; no server, no network.
     Verify(VerifyArgs),
 }
 
-/// Checks a signed result about a node against the broker's published key.
+/// Verifies a signed attestation of a node with the broker's published key.
 ///
-/// Exit status: 0 the signature holds and says that a real machine passed, 1 it does not, 2 wrong
-/// input.
+/// Exit status: 0 the signature is valid and a real machine passed, 1 otherwise, 2 wrong input.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("published").args(["jwks", "key"]).required(true))]
 pub(super) struct VerifyArgs {
-    /// The result: a compact JWS, or what `GET /v1/attestations/{id}` answered
+    /// The attestation: a compact JWS, or the reply of `GET /v1/attestations/{id}`
     file: PathBuf,
-    /// The published keys, as `/.well-known/jwks.json` gives them
+    /// The published keys, as served at `/.well-known/jwks.json`
     #[arg(long, value_name = "FILE")]
     jwks: Option<PathBuf>,
     /// The published key itself: the `x` of its JWK, 43 characters of base64url
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Let a result of the simulation count, which says nothing about any real machine
+    /// Accept the attestation of a simulated node, which proves nothing about a real machine
     #[arg(long)]
     allow_simulated: bool,
-    /// Let the light look at a node in use count, which takes no memory and measures no rate
+    /// Accept a recheck of a node in use, which tests no memory and measures no rates
     #[arg(long)]
     allow_recheck: bool,
     /// One JSON object, for programs
@@ -51,7 +50,7 @@ pub(super) struct VerifyArgs {
     json: bool,
 }
 
-/// What the API answers, as far as it matters here.
+/// The reply of the API, as far as it is needed here.
 #[derive(Deserialize)]
 struct Answered {
     jws: String,
@@ -62,7 +61,7 @@ struct KeySet {
     keys: Vec<Jwk>,
 }
 
-/// A published key; RFC 8037. Members that are not looked at are ignored, as RFC 7517 asks.
+/// A published key; RFC 8037. Unknown members are ignored, as RFC 7517 requires.
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,
@@ -73,7 +72,7 @@ struct Jwk {
 }
 
 impl Jwk {
-    /// Whether it may sign attestations, under this name.
+    /// Whether this key may sign attestations and has this key id.
     fn may_have_signed(&self, kid: &str) -> bool {
         let attests = self
             .purpose
@@ -84,7 +83,7 @@ impl Jwk {
     }
 }
 
-/// The part of a header that says which key to take; it is believed only once the signature holds.
+/// The part of a header that names the key. It is trusted only once the signature is verified.
 #[derive(Deserialize)]
 struct Names {
     kid: String,
@@ -109,7 +108,7 @@ pub(super) fn run(command: AttestationCommand) -> Result<(), Ending> {
         });
         print_line(&line.to_string())?;
     } else if let Ok(attestation) = &attestation {
-        print_line("The signature holds.")?;
+        print_line("The signature is valid.")?;
         print_text(&in_words(attestation))?;
     }
     told.map_err(Ending::No)
@@ -146,7 +145,7 @@ fn jws_in(text: &str, path: &Path) -> Result<String, Ending> {
         })
 }
 
-/// The key by which the document says it was signed; in words, why there is none.
+/// The key that signed the document; if there is none, the reason in words.
 fn key_for(args: &VerifyArgs, jws: &str) -> Result<Result<PublicKey, String>, Ending> {
     let no_key = |error: JwsError| Ending::wrong_input(format!("{error}; give the `x` of its JWK"));
     if let Some(key) = &args.key {
@@ -179,39 +178,39 @@ fn key_for(args: &VerifyArgs, jws: &str) -> Result<Result<PublicKey, String>, En
     }
 }
 
-/// Whether it says that a machine passed; else why that does not follow.
+/// Checks that the document says a real machine passed; if not, the reason in words.
 fn judged(attestation: &Attestation, args: &VerifyArgs) -> Result<(), String> {
     if !attestation.verdict.is_pass() {
         return Err(format!(
-            "the signature holds, and the node's verdict is {}",
+            "the signature is valid, and the node's verdict is {}",
             attestation.verdict
         ));
     }
     if attestation.recheck && !args.allow_recheck {
         return Err(
-            "the signature holds, and this was a light look at a node in use: it proves neither memory nor \
-             rates, as the document of the hand-off does (--allow-recheck lets it count)"
+            "the signature is valid, but this is a recheck of a node in use: it tests no memory and measures \
+             no rates, as the attestation at the hand-off does (--allow-recheck accepts it)"
                 .to_owned(),
         );
     }
     if attestation.simulated && !args.allow_simulated {
         return Err(
-            "the signature holds, and the node was pretended: it says nothing about any \
-                    real machine (--allow-simulated lets it count)"
+            "the signature is valid, but the node was simulated: it proves nothing about any \
+                    real machine (--allow-simulated accepts it)"
                 .to_owned(),
         );
     }
     Ok(())
 }
 
-/// The word on the wire of a unit variant.
+/// The serialised name of a unit variant.
 fn word(value: impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     let word = value.and_then(|value| Some(value.as_str()?.to_owned()));
     word.unwrap_or_default()
 }
 
-/// What was measured, beside what is accepted and what a good node shows; empty where nothing was.
+/// The measured figures beside the accepted floor and the usual value; empty without measurements.
 fn figures(findings: &[Finding]) -> String {
     let rows: Vec<_> = findings
         .iter()
@@ -240,7 +239,7 @@ fn figures(findings: &[Finding]) -> String {
     }
 }
 
-/// What was found, whether it counts, what helps, and the figures.
+/// One finding: its code, outcome, whether it counts, the remedy and the figures.
 fn finding_in_words(found: &Finding) -> String {
     let mut words = vec![word(found.outcome)];
     if found.weight == Weight::Shadow {
@@ -267,7 +266,8 @@ fn finding_in_words(found: &Finding) -> String {
     format!("{}. {}{figures}", words.join(", "), found.note)
 }
 
-/// What a result says, for people: what was measured first, what is not proved last. Much of it was told by the machine, which may be anybody's.
+/// An attestation for people: measurements first, limits last. Many texts come from the machine
+/// and are untrusted.
 pub(super) fn in_words(attestation: &Attestation) -> String {
     let expected = &attestation.expected;
     let host = attestation.host.as_deref();
@@ -286,10 +286,10 @@ pub(super) fn in_words(attestation: &Attestation) -> String {
         attestation.lease_id,
     );
     if attestation.simulated {
-        text.push_str("SIMULATED: it says nothing about any real machine.\n");
+        text.push_str("SIMULATED: it proves nothing about any real machine.\n");
     }
     if attestation.recheck {
-        text.push_str("A LIGHT LOOK at a node in use: it proves neither memory nor rates.\n");
+        text.push_str("A RECHECK of a node in use: it tests no memory and measures no rates.\n");
     }
     text.push_str(&figures(&attestation.findings));
     let met = |outcome: Outcome| matches!(outcome, Outcome::Met | Outcome::Noted);
@@ -298,7 +298,7 @@ pub(super) fn in_words(attestation: &Attestation) -> String {
         .iter()
         .filter(|found| !met(found.outcome))
     {
-        // Writing into a text does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "{}",

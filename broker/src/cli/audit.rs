@@ -1,5 +1,4 @@
-//! `broker audit`: whether the audit log is what was written, and whether a plan is what its market
-//! gave.
+//! `broker audit`: checks that the audit log is unchanged, and that a plan follows from its market.
 
 use std::path::PathBuf;
 
@@ -17,16 +16,16 @@ use crate::terminal::text::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
-    /// Walks every chain of the audit log, and says where one breaks.
+    /// Verifies every chain of the audit log, and reports where one breaks.
     Check(CheckArgs),
-    /// Searches once more for a plan, in the market as it was then.
+    /// Computes a plan again, from the market at that time.
     Replay(ReplayArgs),
 }
 
-/// Walks every chain of the audit log; exit status 1 where one breaks.
+/// Verifies every chain of the audit log; exit status 1 if one breaks.
 ///
-/// It prints the end of each chain. Note them elsewhere from time to time: a chain that somebody
-/// rewrote as a whole is found only by its end.
+/// It prints the end of each chain. Note these ends elsewhere from time to time: only they reveal a
+/// chain that was rewritten as a whole.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// One JSON object, for programs.
@@ -36,14 +35,14 @@ pub(super) struct CheckArgs {
     database: DatabaseArgs,
 }
 
-/// Searches once more for a plan of the service, in the market as it was then; exit status 1 where
-/// another one is found.
+/// Computes a plan of the service again, from the market at that time; exit status 1 if the result
+/// differs.
 ///
-/// The offers come out of the history, and what else decided is kept with the plan: when it was, how
-/// providers stood and what was on record of them, what was held, what the tenant had of its own.
+/// The offers come from the history. The other inputs are stored with the plan: the time, the standing
+/// and the recorded facts of providers, the holds, and the tenant's own capacity.
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// The plan, whosever it is; a quote and a reservation name theirs.
+    /// The plan, of any tenant; quotes and reservations name their plan.
     #[arg(value_name = "PLAN")]
     plan: PlanId,
     /// Also writes the decision record, for `broker match --replay` on another machine.

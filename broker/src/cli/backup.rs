@@ -12,14 +12,13 @@ use crate::platform::config::Config;
 use crate::terminal::ending::{Ending, block_on};
 use crate::terminal::text::{print_line, print_text};
 
-/// Copies the embedded database while the service runs.
+/// Backs up the embedded database while the service runs.
 ///
-/// The copy holds everything up to one moment, but not the key that its secrets are sealed with:
-/// keep that too, apart from it. A database on PostgreSQL is copied by pg_dump. To restore, see
-/// docs/backup-and-upgrade.md.
+/// The backup holds the state at one moment, but not the key that seals its secrets: keep that key too,
+/// apart from the backup. Back up PostgreSQL with pg_dump. To restore, see docs/backup-and-upgrade.md.
 #[derive(Debug, Args)]
 pub(super) struct BackupArgs {
-    /// The file to write; there must be none yet.
+    /// The file to write; it must not exist yet.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
     /// Prints one JSON object.
@@ -58,6 +57,6 @@ pub(super) fn run(args: &BackupArgs) -> Result<(), Ending> {
     }
     Ok(print_text(&format!(
         "Copied the database to {copy} ({bytes} bytes). Its secrets are sealed with {key}: keep \
-         that too, apart from the copy. Without it they cannot be opened again."
+         that key too, apart from the copy. Without it the secrets cannot be opened."
     ))?)
 }

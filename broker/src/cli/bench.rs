@@ -1,4 +1,4 @@
-//! `broker bench`: what this machine serves, beside the least that it could cost.
+//! `broker bench`: the speed of this machine, compared with lower bounds.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -20,32 +20,32 @@ use crate::tools::bench::{self, Effort, Figures, RouteFigures, Scene};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommand {
-    /// Measures offers and repeated plans over HTTP, beside a bare server with the same answers.
+    /// Measures offers and repeated plans over HTTP, against a bare server with the same replies.
     Http(HttpArgs),
-    /// Measures searches among so many offers, beside a scan and PostgreSQL.
+    /// Measures searches among N offers, against a scan and PostgreSQL.
     Match(MatchArgs),
-    /// Measures a tenant's plans while another plans as often as it may.
+    /// Measures a tenant's plans while another tenant plans as often as it may.
     Neighbours(NeighboursArgs),
 }
 
-/// Measures searches among so many offers, beside a compiled scan by the same rules and an indexed
+/// Measures searches among N offers, against a compiled scan with the same rules and an indexed
 /// query of PostgreSQL.
 ///
-/// The market is made by chance, the same each time. Answers are compared with those of looking at
-/// each offer by itself before anything is timed. PostgreSQL is asked where TEST_DATABASE_URL names
-/// a server; its table is temporary. One core, in this process. Docs: docs/performance.md.
+/// The market is random, with a fixed seed. Before any timing, each result is compared with a check
+/// of every single offer. PostgreSQL is measured if TEST_DATABASE_URL names a server, in a temporary
+/// table. All runs on one core, in this process. Docs: docs/performance.md.
 #[derive(Debug, Args)]
 pub(super) struct MatchArgs {
-    /// How many offers are sold; several sizes are measured one after the other.
+    /// How many offers are on sale; several sizes are measured one after the other.
     #[arg(long, required = true, value_delimiter = ',', value_name = "N", value_parser = number::<NonZeroUsize>)]
     offers: Vec<NonZeroUsize>,
-    /// Price lists from which the market is drawn, instead of one like those of eleven sellers.
+    /// Price lists to draw the market from, instead of a market like that of eleven sellers.
     #[arg(long, num_args = 1.., value_name = "FILE.csv")]
     pricesheets: Vec<PathBuf>,
-    /// Measures searches while another thread sets every price anew, instead.
+    /// Measures searches while another thread reprices every offer, instead.
     #[arg(long)]
     reprice: bool,
-    /// For how many seconds searches are timed with --reprice, idle and busy each.
+    /// Seconds of timed searches with --reprice, once idle and once busy.
     #[arg(long, default_value = "5", value_name = "N", value_parser = number::<NonZeroU32>)]
     seconds: NonZeroU32,
     /// One JSON object on one line for each size, instead of a table.
@@ -53,19 +53,19 @@ pub(super) struct MatchArgs {
     json: bool,
 }
 
-/// Measures offers and repeated plans over HTTP, beside a bare server with the same answers.
+/// Measures offers and repeated plans over HTTP, against a bare server with the same replies.
 ///
-/// Service and floor have one worker each and are measured in turns, in this process, over a
-/// database in a directory that goes away. Docs: docs/performance.md.
+/// Service and bare server have one worker each and are measured alternately, in this process, on a
+/// temporary database. Docs: docs/performance.md.
 #[derive(Debug, Args)]
 pub(super) struct HttpArgs {
-    /// For how many seconds each route is measured, and as long its floor.
+    /// Seconds of measurement for each route, and the same for its bare server.
     #[arg(long, default_value = "10", value_name = "N", value_parser = number::<NonZeroU32>)]
     seconds: NonZeroU32,
-    /// Connections that call at once.
+    /// Concurrent connections.
     #[arg(long, default_value = "16", value_name = "N", value_parser = number::<NonZeroUsize>)]
     connections: NonZeroUsize,
-    /// How many synthetic offers are sold.
+    /// How many synthetic offers are on sale.
     #[arg(long, default_value = "1000", value_name = "N", value_parser = number::<NonZeroUsize>)]
     offers: NonZeroUsize,
     /// One JSON object on one line instead of a table.
@@ -73,16 +73,16 @@ pub(super) struct HttpArgs {
     json: bool,
 }
 
-/// Measures a tenant's plans while another plans as often as it may, beside the same without it.
+/// Measures a tenant's plans while another tenant plans as often as it may, and without it.
 ///
-/// The service has a worker for each core and its usual limits, over a database in a directory that goes
-/// away; all is in this process. No two plans are for the same demand. Docs: docs/performance.md.
+/// The service has one worker for each core and its usual limits, on a temporary database; all in this
+/// process. No two plans have the same demand. Docs: docs/performance.md.
 #[derive(Debug, Args)]
 pub(super) struct NeighboursArgs {
-    /// For how many seconds plans are measured, without the neighbour and with it each.
+    /// Seconds of measured plans, once without the other tenant and once with it.
     #[arg(long, default_value = "60", value_name = "N", value_parser = number::<NonZeroU32>)]
     seconds: NonZeroU32,
-    /// How many synthetic offers are sold.
+    /// How many synthetic offers are on sale.
     #[arg(long, default_value = "1000", value_name = "N", value_parser = number::<NonZeroUsize>)]
     offers: NonZeroUsize,
     /// One JSON object on one line instead of a table.
@@ -90,7 +90,7 @@ pub(super) struct NeighboursArgs {
     json: bool,
 }
 
-/// Reads how many there are of a thing of which there must be some.
+/// Parses a count of at least one.
 fn number<N: FromStr>(text: &str) -> Result<N, String> {
     let refuse = |_| "must be a whole number from 1".to_owned();
     text.parse().map_err(refuse)
@@ -241,7 +241,7 @@ fn as_table(measured: &[RouteFigures]) -> String {
     table(&headings, rows)
 }
 
-/// What it was measured on.
+/// The machine that was measured.
 struct Machine {
     cores: usize,
     cpu: String,

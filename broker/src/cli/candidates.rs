@@ -7,16 +7,16 @@ use crate::terminal::plan_lines::COST;
 use crate::terminal::price::marked_price;
 use crate::terminal::table::table_without;
 
-/// The columns that some plans have.
+/// The columns that only some plans have.
 #[derive(Debug, Clone, Copy)]
 struct More {
-    /// Until when what is paid for already lasts.
+    /// Until when prepaid capacity lasts.
     covered: bool,
-    /// What the work costs, by which it ranks.
+    /// The cost of the work, which ranks the candidates.
     cost: bool,
 }
 
-/// Draws the candidates, a row for each line of them.
+/// Draws the candidates, one row for each of their lines.
 pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
     let more = More {
         covered: shown.iter().any(|one| !one.covered().is_empty()),
@@ -42,7 +42,7 @@ pub(super) fn candidate_table(shown: &[&Candidate]) -> String {
     table_without(&headings, rows, &["USD/h", "SKU"])
 }
 
-/// Where an offer stands, country first, and at how many other places the same is sold at the same price.
+/// The place of an offer, country first, and the number of other places with the same price.
 fn place(offer: &Offer, more: usize) -> String {
     let country = offer.place.country.map(|country| country.to_string());
     let parts = country.into_iter().chain(offer.place.region.clone());
@@ -57,12 +57,12 @@ fn place(offer: &Offer, more: usize) -> String {
     }
 }
 
-/// A word of the API as people write it.
+/// A word of the API in readable form.
 fn words(word: impl std::fmt::Display) -> String {
     word.to_string().replace('_', " ")
 }
 
-/// Whether the provider may take it back.
+/// Whether the provider may reclaim it.
 pub(super) fn is_spot(offer: &Offer) -> bool {
     offer.terms == Terms::Spot
 }
@@ -74,7 +74,7 @@ fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String
         .enumerate()
         .map(move |(number, line)| {
             let offer = &line.offer;
-            // A price that cannot be shown is of a candidate whose sum could not be formed either.
+            // If its price cannot be shown, its total could not be computed either.
             let [price, rate] = match line.covered {
                 None => (offer.view(line.nodes)).map(|view| {
                     [
@@ -115,7 +115,7 @@ fn rows_of(candidate: &Candidate, more: More) -> impl Iterator<Item = Vec<String
                 row.push(match (number, cost) {
                     (0, Some(cost)) => format!("{:.2}", cost.to_decimal().round_dp(2)),
                     (0, None) => "-".to_owned(),
-                    // It is that of all lines together.
+                    // The cost is that of all lines together.
                     _ => String::new(),
                 });
             }

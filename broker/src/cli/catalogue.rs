@@ -1,4 +1,4 @@
-//! `broker gpus` and `broker models`: the names that demands and price lists are read by. No server, no
+//! `broker gpus` and `broker models`: the names that demands and price lists may use. No server, no
 //! database.
 
 use clap::Args;
@@ -10,9 +10,9 @@ use crate::terminal::ending::Ending;
 use crate::terminal::table::table;
 use crate::terminal::text::print_line;
 
-/// Lists the GPUs that are known, with what is published of each; no server, no database.
+/// Lists the known GPUs with their published specifications; no server, no database.
 ///
-/// A demand names a GPU (`H100-SXM`), a family (`H100`) or `any`. What sellers write is read too:
+/// A demand names a GPU (`H100-SXM`), a family (`H100`) or `any`. The names of sellers work too:
 /// `NVIDIA H100 80GB SXM5`.
 #[derive(Debug, Args)]
 pub(super) struct GpusArgs {
@@ -21,9 +21,9 @@ pub(super) struct GpusArgs {
     json: bool,
 }
 
-/// Lists the models that are known by name; no server, no database.
+/// Lists the models that demands can name; no server, no database.
 ///
-/// A demand names a model, or the repository of its weights; another one is described by its shape
+/// A demand names a model, or the repository of its weights. Describe any other model by its shape
 /// (docs/demands).
 #[derive(Debug, Args)]
 pub(super) struct ModelsArgs {
@@ -88,7 +88,7 @@ pub(super) fn models(args: &ModelsArgs) -> Result<(), Ending> {
     Ok(print_line(&table(&headings, rows))?)
 }
 
-/// A model as programs read it. Parameters are in billions.
+/// A model in JSON. Parameters are in billions.
 fn described(model: &ModelFigures) -> Value {
     json!({
         "name": model.name,

@@ -1,7 +1,7 @@
-//! The client: commands that speak to a running service over its API, never to its database.
+//! The client: commands that call a running service over its API, never its database.
 //!
-//! One file a noun. Bodies are read as JSON values: their types stand beside the handlers, and a
-//! client must not break over a field that it does not know.
+//! One file for each noun. Bodies are read as JSON values: their types live beside the handlers, and a
+//! client must not fail on an unknown field.
 
 mod access;
 mod agent;
@@ -42,65 +42,65 @@ use crate::terminal::ending::{Ending, block_on};
 /// The commands of the client.
 #[derive(Debug, Subcommand)]
 pub(super) enum ClientCommand {
-    /// Checks an API key against a service, and keeps both as a profile.
+    /// Checks an API key with a service, and saves both as a profile.
     Login(login::LoginArgs),
-    /// Forgets a profile and its key.
+    /// Deletes a profile and its key.
     Logout(login::LogoutArgs),
-    /// Shows which service is spoken to, and what the key allows.
+    /// Shows the service in use, and the rights of the key.
     Whoami(login::WhoamiArgs),
-    /// Lists what is sold right now.
+    /// Lists the offers on sale now.
     Offers(offers::OffersArgs),
-    /// Finds what satisfies a demand, best first, and says why the rest does not.
+    /// Finds offers for a demand, best first, and shows why others do not match.
     Plan(plan::PlanArgs),
-    /// Freezes the price of a plan's candidate.
+    /// Freezes the price of a candidate of a plan.
     Quote(quote::QuoteArgs),
-    /// Sets capacity aside: from a quote, or in one call from a demand.
+    /// Holds capacity: from a quote, or directly from a demand.
     Reserve(reserve::ReserveArgs),
-    /// Lists reservations, the newest first.
+    /// Lists reservations, newest first.
     Reservations(reservations::ReservationsArgs),
-    /// Shows a reservation, quote, plan or offer.
+    /// Shows a reservation, quote, plan, offer or attestation.
     Show(show::ShowArgs),
-    /// Confirms a hold; from the hand-off on it costs money.
+    /// Confirms a hold; billing starts at the hand-off.
     Confirm(change::ConfirmArgs),
-    /// Cancels before the hand-off, free of charge.
+    /// Cancels a reservation before the hand-off, free of charge.
     Cancel(change::CancelArgs),
-    /// Ends what is in use; the charge ends with it.
+    /// Releases a reservation in use; billing stops now.
     Release(change::ReleaseArgs),
-    /// Moves the end of an active reservation out, at the same rate.
+    /// Extends an active reservation, at the same rate.
     Extend(change::ExtendArgs),
     /// Follows a reservation live until it is active or closed.
     Watch(watch::WatchArgs),
-    /// Shows how to reach the nodes of a reservation.
+    /// Shows how to connect to the nodes of a reservation.
     Access(access::AccessArgs),
-    /// Lists, adds and deletes the public SSH keys that machines get.
+    /// Lists, adds and deletes the public SSH keys to install on machines.
     SshKeys {
         #[command(subcommand)]
         command: ssh_keys::SshKeysCommand,
     },
-    /// Lists and makes what reservations and costs are parted into.
+    /// Lists and creates projects.
     Projects {
         #[command(subcommand)]
         command: projects::ProjectsCommand,
     },
-    /// Lists, adds and removes capacity that is paid for already.
+    /// Lists, adds and removes commitments: capacity that you have already paid for.
     Commitments {
         #[command(subcommand)]
         command: commitments::CommitmentsCommand,
     },
-    /// Reports what was charged, and nodes that fail.
+    /// Reports costs, and nodes that fail.
     Report {
         #[command(subcommand)]
         command: report::ReportCommand,
     },
-    /// Prints the script by which a node in use is looked at again, once or on a timer.
+    /// Prints a script that rechecks a node in use, once or on a timer.
     Recheck(recheck::RecheckArgs),
-    /// Prints how a node gets the agent, to check itself by `verifier run`.
+    /// Prints the commands that install the verifier on a node.
     Agent(agent::AgentArgs),
-    /// Prints what a shell needs to complete these commands.
+    /// Prints the completion script of a shell.
     Completions(completions::CompletionsArgs),
 }
 
-/// Runs one; `whole` is the whole command line, for the shells to complete.
+/// Runs one command. `whole` is the complete command line, for shell completion.
 pub(super) fn run(command: ClientCommand, whole: fn() -> clap::Command) -> Result<(), Ending> {
     use ClientCommand as C;
     block_on(async {

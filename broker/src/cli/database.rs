@@ -1,4 +1,4 @@
-//! Opening the database that a command works on: one that is there, or one that may be made.
+//! Opens the database of a command: an existing one, or a new one where that is allowed.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use crate::service::start;
 use crate::terminal::aside::note;
 use crate::terminal::ending::Ending;
 
-/// Which database a command works on.
+/// The database of a command.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// Where the embedded database and its key are kept, in place of `.broker`; without meaning
-    /// where `DATABASE_URL` names a server.
+    /// The directory of the embedded database and its key, instead of `.broker`; ignored if
+    /// `DATABASE_URL` names a server.
     #[arg(long, value_name = "DIR", global = true)]
     pub(super) data_dir: Option<PathBuf>,
 }
 
-/// Opens a database that is there already, of whatever schema: nothing is made by looking.
+/// Opens an existing database, of any schema version: reading never creates one.
 ///
-/// Errors: wrong input, where there is none.
+/// Errors: wrong input if there is none.
 pub(super) async fn open_any(config: &Config) -> Result<Store, Ending> {
     if config.database.url.is_none() {
         must_be_there(config)?;
@@ -38,7 +38,7 @@ fn must_be_there(config: &Config) -> Result<(), Ending> {
     match std::fs::metadata(&file) {
         Ok(found) if found.is_file() => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(Ending::wrong_input(
-            format!("the database {shown} cannot be looked for: {error}"),
+            format!("cannot check for the database {shown}: {error}"),
         )),
         _ => Err(Ending::wrong_input(format!(
             "there is no database at {shown}; name its directory with --data-dir"
@@ -46,9 +46,9 @@ fn must_be_there(config: &Config) -> Result<(), Ending> {
     }
 }
 
-/// Opens a database that is there already and has the schema of this program.
+/// Opens an existing database that has the schema of this program.
 ///
-/// Errors: wrong input, where there is none or its schema is older.
+/// Errors: wrong input if there is none or its schema is older.
 pub(super) async fn open(config: &Config) -> Result<Store, Ending> {
     let store = open_any(config).await?;
     let changes = store.migration_status().await?;
@@ -60,8 +60,8 @@ pub(super) async fn open(config: &Config) -> Result<Store, Ending> {
     Ok(store)
 }
 
-/// Opens the database and brings its schema up; the embedded one is made where there is none, and
-/// that is said, because it may be the wrong place.
+/// Opens the database and migrates its schema. Creates the embedded one if it is missing, and reports
+/// that, because it may be the wrong directory.
 ///
 /// Errors: what [`start::open_store`] refuses.
 pub(super) async fn open_or_make(config: &Config) -> Result<Store, Ending> {
@@ -72,7 +72,7 @@ pub(super) async fn open_or_make(config: &Config) -> Result<Store, Ending> {
     store.migrate_up().await?;
     if is_new {
         note(&format!(
-            "made a new database at {}; --data-dir names another directory",
+            "created a new database at {}; --data-dir names another directory",
             data_dir::full(&file).display()
         ));
     }

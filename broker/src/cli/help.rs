@@ -1,4 +1,4 @@
-//! What the command line says of itself: its help, and what is wrong with what was typed; as wide as the
+//! The output of the command line itself: its help, and errors in the arguments; as wide as the
 //! terminal.
 
 use std::io::Write as _;
@@ -9,11 +9,11 @@ use console::measure_text_width;
 use crate::terminal::screen::{columns, stderr_columns};
 use crate::terminal::text::{command_within, hanging_within};
 
-/// How a command begins that may be copied out of the help.
+/// The beginnings of commands that may be copied from the help.
 const COMMANDS: [&str; 2] = ["broker ", "Example: broker "];
 
-/// Shows why no command is run: help was asked for, or what was typed cannot be meant. Nobody may be
-/// listening there.
+/// Shows why no command runs: help was requested, or the arguments are wrong. Write errors are
+/// ignored.
 pub(super) fn show(error: &clap::Error) -> ExitCode {
     let text = error.render().ansi().to_string();
     let limit = match error.use_stderr() {
@@ -32,8 +32,8 @@ pub(super) fn show(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// The text within so many columns: what stands behind a name goes on below itself, and a command as a
-/// shell reads it.
+/// The text within this many columns: a description is indented below itself, and a command is broken as
+/// a shell reads it.
 fn fitted(limit: usize, text: &str) -> String {
     let lines = text.split('\n').map(|line| {
         if measure_text_width(line) <= limit {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// The help of a command and of all below it.
+    /// The help of a command and of all its subcommands.
     fn all_help(command: &mut clap::Command, found: &mut Vec<String>) {
         found.push(command.render_long_help().ansi().to_string());
         found.push(command.render_help().ansi().to_string());

@@ -1,4 +1,4 @@
-//! A hybrid plan as people read it: the pairs with their dates and sums, and what the best saves.
+//! A hybrid plan for people: the pairs with their dates and sums, and the savings of the best.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -10,8 +10,8 @@ use matcher::{HybridBill, HybridPlan};
 use crate::terminal::table::table;
 use crate::terminal::text::hanging;
 
-/// The candidates of a plan that are shown: the first `top` of each half, and those of the pairs, given by
-/// their ranks. Of other plans all candidates are of one half.
+/// The candidates of a plan to show: the first `top` of each half, and those of the pairs, by their
+/// ranks. In other plans all candidates are of one half.
 pub(super) fn shown<'a, C, H: Eq + Hash>(
     candidates: &'a [C],
     paired: &BTreeSet<usize>,
@@ -28,7 +28,7 @@ pub(super) fn shown<'a, C, H: Eq + Hash>(
     candidates.iter().filter(is_shown).collect()
 }
 
-/// The ranks of the candidates of the pairs; none where a plan has no halves.
+/// The ranks of the candidates in pairs; none if a plan has no halves.
 pub(super) fn paired(hybrid: Option<&HybridPlan>) -> BTreeSet<usize> {
     let pairs = hybrid.into_iter().flat_map(|hybrid| &hybrid.pairs);
     pairs
@@ -67,8 +67,8 @@ pub(super) fn told(hybrid: &HybridPlan, named: impl Fn(usize) -> Option<String>)
         lines.extend(dates(hybrid, &best.bill));
         lines.extend(best.bill.own_capacity_saves_usd.map(|saves| {
             let words = format!(
-                "What is paid for already makes the first {} USD cheaper; what it is compared with \
-                 takes none of it",
+                "Prepaid capacity makes the first {} USD cheaper; the baselines below do not \
+                 use it",
                 cents(saves)
             );
             hanging("  - ", &words)
@@ -111,16 +111,16 @@ fn dates(hybrid: &HybridPlan, bill: &HybridBill) -> Vec<String> {
             if bill.staging.iter().all(|leg| leg.price_listed) {
                 ""
             } else {
-                ", at the dearest listed price since its own is not known"
+                ", at the highest listed price because its own is unknown"
             },
             time(bill.released_at),
         ),
         format!(
-            "The fleet serves from {} and is reckoned for {:.0} hours{}",
+            "The fleet serves from {} and is priced for {:.0} hours{}",
             time(bill.serves_from),
             bill.serve_seconds as f64 / 3_600.0,
             if hybrid.serve_span_assumed {
-                ", assumed, since its end is open"
+                ", assumed because it has no fixed end"
             } else {
                 ""
             },
@@ -131,7 +131,7 @@ fn dates(hybrid: &HybridPlan, bill: &HybridBill) -> Vec<String> {
             .filter(|premium| premium.is_positive())
             .map(|premium| {
                 format!(
-                    "{} USD of it are paid for a fabric that serving does not use",
+                    "{} USD of it pay for a fabric that serving does not use",
                     cents(premium)
                 )
             }),

@@ -1,4 +1,4 @@
-//! What a command reads: a file, or standard input where `-` is said.
+//! Reads the input of a command: a file, or standard input for `-`.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::terminal::ending::Ending;
 
 /// Reads all of a file, or of standard input for `-`.
 ///
-/// Errors: what it is (`the demand`, `the key file`) and why it cannot be read.
+/// Errors: the input (`the demand`, `the key file`) and why it cannot be read.
 pub(super) fn read_text(what: &str, file: &Path) -> Result<String, Ending> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
@@ -27,7 +27,7 @@ pub(super) fn read_text(what: &str, file: &Path) -> Result<String, Ending> {
 
 /// Reads JSON of a file, or of standard input for `-`.
 ///
-/// Errors: as [`read_text`]; text that is no JSON; what does not fit, with its field.
+/// Errors: as [`read_text`]; text that is not JSON; a value of the wrong type, with its field.
 pub(super) fn read_json<T: DeserializeOwned>(what: &str, file: &Path) -> Result<T, Ending> {
     let text = read_text(what, file)?;
     let wrong = |why: String| {

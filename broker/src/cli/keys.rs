@@ -1,5 +1,5 @@
-//! `broker keys list|rotate|reseal`: the service's own signing keys, and the key they are sealed
-//! with.
+//! `broker keys list|rotate|reseal`: the service's own signing keys, and the key that seals
+//! them.
 
 use std::path::PathBuf;
 
@@ -22,15 +22,15 @@ use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {
-    /// Lists the signing keys, the oldest first.
+    /// Lists the signing keys, oldest first.
     List(ListArgs),
-    /// Makes a signing key in place of the one that signs; what that one signed stays good.
+    /// Creates a new signing key; signatures of the old key stay valid.
     Rotate(RotateArgs),
-    /// Seals every secret in the database with another sealing key.
+    /// Seals every secret in the database with a new sealing key.
     Reseal(ResealArgs),
 }
 
-/// Lists the signing keys, the oldest first.
+/// Lists the signing keys, oldest first.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// One JSON object, for programs.
@@ -40,10 +40,10 @@ pub(super) struct ListArgs {
     database: DatabaseArgs,
 }
 
-/// Makes a signing key in place of the one that signs.
+/// Creates a new signing key, which replaces the current one.
 ///
 /// It signs at once here, and within a minute on every running replica. The old token key verifies
-/// on until the last token signed with it has lapsed; old attestation keys stay published.
+/// until the last token signed with it has expired; old attestation keys stay published.
 #[derive(Debug, Args)]
 pub(super) struct RotateArgs {
     /// What the key signs.
@@ -56,14 +56,14 @@ pub(super) struct RotateArgs {
     database: DatabaseArgs,
 }
 
-/// Seals every secret in the database with another sealing key, all of them or none.
+/// Seals every secret in the database with a new sealing key: all of them or none.
 ///
-/// Stop the service first, and start it with the new key: a process with the old one can open
-/// nothing any more.
+/// Stop the service first, and start it with the new key: a process with the old key cannot open any
+/// secret.
 #[derive(Debug, Args)]
 pub(super) struct ResealArgs {
-    /// The file of the new key, 64 hexadecimal digits; made when there is none, beside an embedded
-    /// database alone.
+    /// The file of the new key, 64 hexadecimal digits. A missing file is created, but only beside an
+    /// embedded database.
     #[arg(long, value_name = "FILE")]
     new_key_file: PathBuf,
     /// One JSON object, for programs.
@@ -80,7 +80,7 @@ enum PurposeArg {
 }
 
 impl PurposeArg {
-    /// As `keys list` names it.
+    /// The name of the purpose in `keys list`.
     fn word(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -167,13 +167,13 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
     block_on(async {
         let config = load(&args.database)?;
         let file = &args.new_key_file;
-        // Another machine or container may start the service on this database, and one that is
-        // gone with this command would take a key that it made along.
+        // Another machine or container may start the service on this database. A key created here could
+        // be lost when this command's container ends.
         let may_be_made = config.database.url.is_none();
         if !may_be_made && matches!(file.try_exists(), Ok(false)) {
             let file = file.display();
             return Err(Ending::wrong_input(format!(
-                "there is no {file}, and no key is made beside a database on a server: make it where \
+                "there is no {file}, and no key is created for a database on a server: create it where \
                  you keep it, readable by its owner alone, with \
                  `(umask 077; openssl rand -hex 32 > {file})`"
             )));
@@ -195,15 +195,15 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
             .map_err(|error| match error {
                 unopened @ ResealError::Secret { .. } => {
                     if is_made {
-                        // Nothing is sealed with it. What failed is said; its remains add nothing.
+                        // Nothing is sealed with it, and the error is reported: a leftover file is harmless.
                         let _ = std::fs::remove_file(file);
                     }
                     Ending::WrongInput(crate::chain(&unopened))
                 }
-                // The database may have taken it all the same before the connection broke.
+                // The database may have committed the change before the connection broke.
                 broken @ ResealError::Store(_) => {
                     let keep = format!(
-                        "keep {} until a start has shown which key the secrets are sealed with",
+                        "keep {} until a start has shown which key seals the secrets",
                         file.display()
                     );
                     Ending::Broken(anyhow::Error::from(broken).context(keep))
@@ -223,9 +223,9 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
                 file.display(),
                 config.data_dir.join("secret.key").display()
             ),
-            // It comes before any file.
+            // The setting takes precedence over any file.
             (_, Some(_), _) => format!(
-                "Start the service with what {} holds in BROKER__SECRETS__KEY.",
+                "Start the service with the content of {} in BROKER__SECRETS__KEY.",
                 file.display()
             ),
             _ => format!(
@@ -233,6 +233,8 @@ fn reseal(args: &ResealArgs) -> Result<(), Ending> {
                 file.display()
             ),
         };
-        Ok(print_text(&format!("Sealed {count} secrets anew. {next}"))?)
+        Ok(print_text(&format!(
+            "Sealed {count} secrets again. {next}"
+        ))?)
     })
 }

@@ -1,4 +1,4 @@
-//! `broker ledger check`: the books, recounted.
+//! `broker ledger check`: checks the balances of the ledger.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {
-    /// Recounts the books and holds them against usage and credits; exit status 1 when they differ.
+    /// Checks ledger balances against usage, credits and costs; exit status 1 if they differ.
     Check(CheckArgs),
 }
 
-/// Recounts the books and holds them against usage and credits.
+/// Checks ledger balances against usage, credits and costs.
 ///
-/// Every transaction must sum to zero, what tenants owe must be what their use costs less what was
-/// credited, and the GPU-seconds delivered must be those used. Exit status 1 when anything
-/// differs. Prices that providers changed at the launch are listed; they are no difference.
+/// Every transaction must sum to zero. The debt of each tenant must equal the cost of its usage less its
+/// credits. The GPU-seconds delivered must equal those used. Exit status 1 if anything differs. Provider
+/// prices that changed at the launch are listed, but are no difference.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// Prints one JSON object.
@@ -52,8 +52,8 @@ pub(super) fn run(command: LedgerCommand) -> Result<(), Ending> {
         match differences.len() {
             0 => Ok(()),
             number => Err(Ending::No(format!(
-                "the books are wrong in {number} places; compare the transactions behind each, and \
-                 post what is missing rather than change what stands"
+                "the ledger is wrong in {number} places; compare the transactions behind each, and \
+                 post what is missing instead of changing existing entries"
             ))),
         }
     })
@@ -109,7 +109,7 @@ fn print_for_people(
                 price.billed_usd.to_string(),
             ]
         });
-        let moved = "Billed at another price than was quoted, for one node and hour:";
+        let moved = "Billed at another price than quoted, for one node and hour:";
         print_line("")?;
         print_text(&Colours::of_stdout().heading(moved))?;
         print_line(&table(&["lease", "provider", "quoted", "billed"], rows))?;
@@ -123,9 +123,9 @@ fn print_for_people(
         print_line(&table(&["what", "expected", "found"], rows))?;
     }
     let verdict = if differences.is_empty() {
-        "the books balance"
+        "the ledger balances"
     } else {
-        "the books are wrong"
+        "the ledger does not balance"
     };
     print_text(&format!(
         "\n{} transactions, {} charges, {} credits: {verdict}",

@@ -1,5 +1,5 @@
-//! Where a command's providers come from beside those of the configuration, and which clock it
-//! follows: the real ones, a simulated market of its own, or one that it shares with others.
+//! The providers of a command beside those of the configuration, and its clock: the real ones, a
+//! simulated market of its own, or one shared with other processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::tools::simulation::{CALL_TIMEOUT, SharedMarket, simulated_links};
 
 /// The market that a broker buys on.
 pub(super) enum Market {
-    /// The providers of the configuration alone.
+    /// Only the providers of the configuration.
     Real,
-    /// A simulator of this process.
+    /// A simulator in this process.
     Own(Arc<simulator::Simulator>),
-    /// A simulator of another process.
+    /// A simulator in another process.
     Shared(SharedMarket),
 }
 
 impl Market {
-    /// Joins the market of the configuration, where one is named; else starts one of its own, where
-    /// that is asked for.
+    /// Joins the market of the configuration, if one is named; else starts one of its own, if
+    /// requested.
     pub(super) async fn open(config: &SimulationConfig, simulate: bool) -> Result<Self, Ending> {
         let Some(url) = &config.market_url else {
             return match simulate {
@@ -35,8 +35,8 @@ impl Market {
         };
         let Some(credential) = &config.credential else {
             return Err(Ending::wrong_input(
-                "a market is named and its credential is not; set BROKER__SIMULATION__CREDENTIAL \
-                 to what the simulator printed",
+                "the market has no credential; set BROKER__SIMULATION__CREDENTIAL \
+                 to the one that the simulator printed",
             ));
         };
         let joined = SharedMarket::join(url, credential).await;
@@ -52,7 +52,7 @@ impl Market {
         }
     }
 
-    /// The clock; `is_trusted` says to believe the machine's whatever other clocks show.
+    /// The clock; `is_trusted` accepts the machine's clock even if other clocks differ.
     pub(super) fn clock(&self, is_trusted: bool) -> Arc<dyn Clock> {
         let machines = WatchedClock::of_machine();
         match self {
@@ -62,7 +62,7 @@ impl Market {
         }
     }
 
-    /// The simulated providers; those of a shared market are handed over once.
+    /// The simulated providers; those of a shared market are returned once.
     pub(super) fn take_links(&mut self) -> Result<Vec<ProviderLink>, Ending> {
         match self {
             Self::Real => Ok(Vec::new()),
@@ -87,7 +87,7 @@ pub(super) async fn start_quick() -> Result<simulator::Simulator, Ending> {
     .await?)
 }
 
-/// Starts the nodes of machines that came up, until it is told to stop.
+/// Starts the nodes of booted machines, until it is stopped.
 pub(super) async fn keep_turning(market: Arc<simulator::Simulator>, stop: Stop) {
     loop {
         market.tick();

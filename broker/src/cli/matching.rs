@@ -1,4 +1,4 @@
-//! `broker match`: price lists in, ranked candidates with reasons out. No server, no database.
+//! `broker match`: ranks the offers of price lists, with reasons. No server, no database.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -33,40 +33,40 @@ use crate::terminal::text::{clean, hanging, print_answer};
 
 /// Ranks the offers of price lists for a demand; no server, no database.
 ///
-/// A list is as old as its rows say (column `as_of`), else as its file; every candidate shows the
-/// date, and none is too old. A file that is no price list is told; when none is one, that is wrong
-/// input.
+/// The age of an offer comes from its row (column `as_of`), else from its file. Every candidate shows
+/// the date, and none is too old. A file that is no price list is reported; if no file is one, that is
+/// wrong input.
 ///
-/// Exit status: 0 something matches, 1 nothing does, 2 wrong input.
+/// Exit status: 0 there are candidates, 1 there are none, 2 wrong input.
 #[derive(Debug, Args)]
 pub(super) struct MatchArgs {
-    /// Price lists: CSV files, one row for each thing that is sold.
+    /// Price lists: CSV files, one row for each offer.
     #[arg(long, num_args = 1.., required_unless_present = "replay", value_name = "FILE.csv")]
     offers: Vec<PathBuf>,
     /// The demand, as JSON; `-` reads it from standard input. For example
     /// {"kind":"gpus","gpu":"H100-SXM","count":8}.
     #[arg(long, required_unless_present = "replay", value_name = "FILE")]
     demand: Option<PathBuf>,
-    /// What is paid for already, and which prices were agreed, as JSON:
-    /// {"commitments": [...], "provider_accounts": [...]}, each as the service takes it.
+    /// Commitments and negotiated prices, as JSON:
+    /// {"commitments": [...], "provider_accounts": [...]}, each as in the API.
     #[arg(long, value_name = "FILE")]
     own: Option<PathBuf>,
-    /// What is on record of providers, as JSON by their ids, each as the settings take it:
+    /// Recorded facts about providers, as JSON by their ids, each as in the settings:
     /// {"nebius": {"operator": {"company": …, "country": …}, "certifications": [{"name": …,
-    /// "evidence": …, "valid_until": …}]}}. A policy on either refuses whoever is not named.
+    /// "evidence": …, "valid_until": …}]}}. A policy on either refuses providers without an entry.
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,
-    /// Also says what became of an offer, by its SKU or its id, and why; may be given often.
+    /// Also explains the result for an offer, by its SKU or its id; may be repeated.
     #[arg(long, value_name = "OFFER")]
     why: Vec<String>,
     /// How many candidates to show.
     #[arg(long, default_value_t = 10, value_name = "N")]
     top: usize,
-    /// Also writes a decision record: the demand, every offer, the versions and the answer.
+    /// Also writes a decision record: the demand, every offer, the versions and the result.
     #[arg(long, value_name = "FILE.json")]
     record: Option<PathBuf>,
-    /// Searches once more what a decision record holds, and says whether the answer is the same
-    /// to the last bit.
+    /// Computes a decision record again, and reports whether the result is the same to the last
+    /// bit.
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "own", "facts", "record", "why"])]
     replay: Option<PathBuf>,
     /// One JSON object on one line instead of a table.
@@ -88,10 +88,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
             .iter()
             .map(|f| format!("{}: {}", f.field, f.detail))
             .collect();
-        Ending::wrong_input(format!(
-            "the demand cannot be met as written; {}",
-            words.join("; ")
-        ))
+        Ending::wrong_input(format!("the demand is not valid; {}", words.join("; ")))
     })?;
     let read = pricesheet::read_price_sheets(&read_sheets(&args.offers)?, now);
     if read.unread_files().count() == args.offers.len() {
@@ -124,7 +121,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     warn_of_strangers("--own", paid.chain(agreed), &views);
     let listed = Snapshot::new(0, now, read.offers.clone(), views);
     let snapshot = matcher::at_own_prices(&listed, &own, now).unwrap_or(listed);
-    // The best pair of a hybrid demand may hold neither half's best.
+    // The best pair of a hybrid demand may include neither half's best candidate.
     let limit = match demand {
         Demand::Hybrid(_) => args.top.max(CANDIDATES_KEPT),
         _ => args.top,
@@ -167,7 +164,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     if !plan.is_met() {
         let what = match plan.hybrid {
             None => "no offer satisfies the demand",
-            Some(_) => "no run and no fleet after it go together",
+            Some(_) => "no run fits together with a fleet after it",
         };
         let why = format!("{what}; widen the demand where the counted reasons say");
         return Err(Ending::No(why));
@@ -175,7 +172,7 @@ pub(super) fn run(args: &MatchArgs) -> Result<(), Ending> {
     Ok(())
 }
 
-/// Names the providers of a file that sell nothing in these lists: mostly their names are misspelt.
+/// Warns of providers in a file that have no offer in these lists: mostly misspelt names.
 fn warn_of_strangers<'a>(
     file: &str,
     named: impl Iterator<Item = &'a ProviderId>,
@@ -196,7 +193,7 @@ fn warn_of_strangers<'a>(
     }
 }
 
-/// The offers of these names, each a SKU or the id of an offer.
+/// The offers with these names, each a SKU or the id of an offer.
 fn named<'a>(offers: &'a [Offer], names: &[String]) -> Result<Vec<&'a Offer>, Ending> {
     let mut found = Vec::new();
     for name in names {
@@ -249,8 +246,8 @@ fn as_json(
     Ok(answer.to_string())
 }
 
-/// An entry with all its fields, so that a reader need not ask which are there. `row` is `null`
-/// where it is about the whole file.
+/// An entry with all its fields, so that a reader need not check which are present. `row` is `null`
+/// if it is about the whole file.
 fn skipped_as_json(skipped: &Skipped) -> Value {
     json!({
         "file": skipped.file,
@@ -270,7 +267,7 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
         if best.lines.len() > 1 {
             let is_spot = best.lines.iter().any(|line| is_spot(&line.offer));
             let price = marked_price(best.cost_per_hour.to_string(), is_spot);
-            lines.push(format!("The first in all: {price} USD/h"));
+            lines.push(format!("The first in total: {price} USD/h"));
         }
         for best in told_why(plan) {
             lines.push(heading(&match best.half {
@@ -372,7 +369,7 @@ fn as_text(read: &PriceSheets, plan: &Plan, shown: &[&Candidate], asked: &[&Offe
     lines.join("\n")
 }
 
-/// The candidates whose reasons are told: the best, or those of the best pair.
+/// The candidates whose reasons are shown: the best, or those of the best pair.
 fn told_why(plan: &Plan) -> Vec<&Candidate> {
     let pair = plan.hybrid.as_ref().and_then(|hybrid| hybrid.pairs.first());
     let ranks = match pair {

@@ -9,7 +9,7 @@ use crate::platform::config::Config;
 use crate::terminal::ending::{Ending, block_on};
 use crate::terminal::text::print_line;
 
-/// Moves the schema of the database.
+/// Migrates the schema of the database.
 #[derive(Debug, Args)]
 pub(super) struct MigrateArgs {
     #[command(subcommand)]
@@ -23,15 +23,15 @@ pub(super) struct MigrateArgs {
 
 #[derive(Debug, Subcommand)]
 enum Direction {
-    /// Applies every change that the database does not have yet.
+    /// Applies every pending migration.
     Up,
-    /// Takes back the last changes and deletes what was kept in them, such as the whole audit log.
+    /// Reverts the last migrations and deletes their data, such as the whole audit log.
     Down {
-        /// How many changes.
+        /// How many migrations.
         #[arg(long, default_value_t = 1, value_name = "N")]
         steps: u32,
     },
-    /// Lists the changes and whether each is applied.
+    /// Lists the migrations and whether each is applied.
     Status,
 }
 

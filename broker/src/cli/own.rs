@@ -1,5 +1,5 @@
-//! What a tenant has of its own, from a file: the bodies of `POST /v1/commitments` and of
-//! `POST /v1/provider-accounts`, so that an answer without a server reckons with them too.
+//! A tenant's own capacity, from a file: the bodies of `POST /v1/commitments` and of
+//! `POST /v1/provider-accounts`, so that a plan without a server uses them too.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::input::read_json;
 use crate::http::{AddCommitment, AddProviderAccount, name_fault};
 use crate::terminal::ending::Ending;
 
-/// What stands in the file.
+/// The content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OwnFile {
@@ -23,8 +23,8 @@ struct OwnFile {
     provider_accounts: Vec<AddProviderAccount>,
 }
 
-/// Reads what is paid for and what was agreed. Nothing of a commitment is used yet; ids number the
-/// entries of each list from 1. Of several prices that mean an offer the first of the file counts.
+/// Reads commitments and negotiated prices. No part of a commitment is used yet; ids number the entries of
+/// each list from 1. If several prices apply to an offer, the first in the file counts.
 ///
 /// Errors: wrong input, with the entry and what is wrong with it.
 pub(super) fn read_own(file: &Path, now: DateTime<Utc>) -> Result<OwnCapacity, Ending> {

@@ -1,4 +1,4 @@
-//! `broker predict`: the performance models over tables of runs. No server, no database.
+//! `broker predict`: the performance models on tables of runs. No server, no database.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,13 +14,13 @@ use crate::terminal::screen::is_stdout_a_terminal;
 use crate::terminal::table::table;
 use crate::terminal::text::{hanging, print_line};
 
-/// Which table is predicted.
+/// The kind of table to predict.
 #[derive(Debug, Subcommand)]
 pub(super) enum PredictCommand {
     /// Predicts tokens per second and GPU of training runs.
     #[command(after_long_help = described(Table::Training))]
     Training(PredictArgs),
-    /// Predicts throughput or times of serving tests.
+    /// Predicts throughput or latency of serving tests.
     #[command(after_long_help = described(Table::Inference))]
     Inference(PredictArgs),
 }
@@ -28,11 +28,11 @@ pub(super) enum PredictCommand {
 /// A table of runs.
 #[derive(Debug, Args)]
 pub(super) struct PredictArgs {
-    /// One row for each run, as CSV with a header; `-` reads standard input. What was measured is
-    /// never read.
+    /// One row for each run, as CSV with a header; `-` reads standard input. Columns of measurements
+    /// are never read.
     #[arg(long, value_name = "FILE.csv")]
     rows: PathBuf,
-    /// One JSON array on one line instead of CSV, or of the table that a terminal shows.
+    /// One JSON array on one line instead of CSV, or of the table shown on a terminal.
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ pub(super) fn run(command: &PredictCommand) -> Result<(), Ending> {
     Ok(())
 }
 
-/// The predictions as people read them.
+/// The predictions as a table for people.
 fn as_table(predictions: &[RowPrediction]) -> String {
     let rows = predictions.iter().map(|RowPrediction { row, outcome }| {
         let row = row.to_string();
@@ -89,7 +89,7 @@ fn as_table(predictions: &[RowPrediction]) -> String {
     table(&["row", "predicted", "unit", "80 % interval", "note"], rows)
 }
 
-/// A figure to three digits at least.
+/// A figure with at least three digits.
 fn figure(value: f64) -> String {
     let places = match value.abs() {
         value if value >= 100.0 => 0,
@@ -102,19 +102,15 @@ fn figure(value: f64) -> String {
 
 /// The columns of a table, for people.
 fn described(table: Table) -> String {
-    let mut lines = vec!["Columns, in any order; others are not looked at:".to_owned()];
+    let mut lines = vec!["Columns, in any order; others are ignored:".to_owned()];
     for column in table.columns() {
-        let needed = if column.needed {
-            ""
-        } else {
-            " (may be left out)"
-        };
+        let needed = if column.needed { "" } else { " (optional)" };
         let words = column.words.map(|words| format!(": {words}"));
         let told = format!("{}{needed}{}", column.meaning, words.unwrap_or_default());
         lines.push(hanging(&format!("  {:<24}", column.name), &told));
     }
     lines.push(
-        "\nExit status: 0 at least one row is predicted (stderr counts those that are not), 1 none is, \
+        "\nExit status: 0 at least one row is predicted (stderr counts the others), 1 none is, \
          2 the table\ncannot be read."
             .to_owned(),
     );

@@ -1,5 +1,5 @@
-//! `broker providers …`: whose supply is read and sold, straight in the database. A running service
-//! takes every change up within a second.
+//! `broker providers …`: the providers whose offers are read and sold, directly in the database. A running
+//! service applies every change within a second.
 //!
 //! A credential comes from a file or from standard input, never from the command line, where
 //! everybody on the machine could read it.
@@ -32,32 +32,32 @@ use crate::terminal::text::print_answer;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ProvidersCommand {
-    /// Lists the providers, how they are connected and how far they are read.
+    /// Lists the providers, their connections and the state of their readings.
     List(ListArgs),
     /// Connects a provider with a credential.
     Add(AddArgs),
-    /// Reads a provider once, keeps nothing of it, and says what was found.
+    /// Reads a provider once, stores nothing, and reports the result.
     Check(CheckArgs),
-    /// Puts another credential in place of the one there is.
+    /// Replaces the credential of a provider.
     Rotate(RotateArgs),
-    /// Forgets the credential of a disabled provider at which nothing is held or runs any more.
+    /// Deletes the credential of a disabled provider without open holds or leases.
     Forget(OneArgs),
     /// Reads and sells a provider's offers again.
     Enable(OneArgs),
-    /// Reads and sells a provider's offers no more; what runs there is looked after.
+    /// Stops reading and selling a provider's offers; its running machines stay managed.
     Disable(OneArgs),
-    /// Sells nothing new at a provider for a while.
+    /// Suspends new sales at a provider for a time.
     Quarantine(QuarantineArgs),
 }
 
-/// Lists the providers, how they are connected and how far they are read.
+/// Lists the providers, their connections and the state of their readings.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     form: FormArgs,
 }
 
-/// The database, and the form of what is printed.
+/// The database, and the format of the output.
 #[derive(Debug, Args)]
 struct FormArgs {
     /// Prints one JSON object.
@@ -77,61 +77,61 @@ pub(super) struct OneArgs {
     form: FormArgs,
 }
 
-/// Connects a provider with a credential. It is read once with it: a credential that the provider
-/// refuses is not kept.
+/// Connects a provider with a credential, and reads it once. A credential that the provider refuses
+/// is not stored.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker providers add lambda --credential-file lambda.key")]
 pub(super) struct AddArgs {
     #[command(flatten)]
     one: OneArgs,
-    /// The file that holds the credential alone; `-` reads it from standard input.
+    /// The file that holds only the credential; `-` reads it from standard input.
     #[arg(long, value_name = "FILE")]
     credential_file: PathBuf,
-    /// Keeps the credential, and neither reads nor sells yet.
+    /// Stores the credential, but does not read or sell yet.
     #[arg(long)]
     disabled: bool,
-    /// In a simulation alone: where on this machine its interface is.
+    /// In a simulation only: the address of its interface on this machine.
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
 }
 
-/// Reads once what our account has at a provider and its catalogue, keeps nothing of it, and says what
-/// was found; exit status 1 when it could not be read well.
+/// Reads the catalogue and our account at a provider once, stores nothing, and reports the result. Exit
+/// status 1 if it could not be read well.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     #[command(flatten)]
     one: OneArgs,
-    /// A file with another credential to try than the one in use; `-` reads standard input.
+    /// A file with a credential to try instead of the stored one; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     credential_file: Option<PathBuf>,
-    /// In a simulation alone, with a credential: where on this machine its interface is.
+    /// In a simulation only, with a credential: the address of its interface on this machine.
     #[arg(long, value_name = "URL", requires = "credential_file")]
     base_url: Option<String>,
 }
 
-/// Puts another credential in place of the one there is, after it was tried once.
+/// Replaces the credential of a provider, after trying the new one once.
 #[derive(Debug, Args)]
 pub(super) struct RotateArgs {
     #[command(flatten)]
     one: OneArgs,
-    /// The file that holds the new credential alone; `-` reads it from standard input.
+    /// The file that holds only the new credential; `-` reads it from standard input.
     #[arg(long, value_name = "FILE")]
     credential_file: PathBuf,
 }
 
-/// Sells nothing new at a provider for a while. Plans name the reason; what is held or runs there
-/// goes on.
+/// Suspends new sales at a provider for a time. Plans show the reason; existing holds and leases
+/// continue.
 #[derive(Debug, Args)]
 pub(super) struct QuarantineArgs {
     #[command(flatten)]
     one: OneArgs,
-    /// Why, in words that tenants read.
+    /// The reason, shown to tenants.
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
-    /// When it ends by itself, such as 2026-11-21T14:00:00Z: within a year.
+    /// The end, such as 2026-11-21T14:00:00Z: within a year.
     #[arg(long, value_name = "TIME", required_unless_present = "end")]
     until: Option<DateTime<Utc>>,
-    /// Ends it now.
+    /// Ends the suspension now.
     #[arg(long, conflicts_with_all = ["reason", "until"])]
     end: bool,
 }
@@ -152,7 +152,7 @@ pub(super) fn run(command: ProvidersCommand) -> Result<(), Ending> {
     })
 }
 
-/// A database at hand.
+/// An open database.
 struct Desk {
     config: Config,
     store: Store,
@@ -167,7 +167,7 @@ impl Desk {
         Self::over(config, store, form).await
     }
 
-    /// Makes the embedded database where there is none.
+    /// Creates the embedded database if it is missing.
     async fn open_or_make(form: &FormArgs) -> Result<Self, Ending> {
         let config = load(form)?;
         let store = open_or_make(&config).await?;
@@ -189,7 +189,7 @@ impl Desk {
         key.map_err(Ending::cannot_start)
     }
 
-    /// Whether the configuration connects a provider; it wins over what is entered.
+    /// Whether the configuration connects a provider; it takes precedence over the database.
     fn is_configured(&self, id: &ProviderId) -> bool {
         let settings = self.config.providers.get(id);
         settings.is_some_and(|settings| settings.enabled)
@@ -198,7 +198,7 @@ impl Desk {
     fn not_configured(&self, id: &ProviderId) -> Result<(), Ending> {
         if self.is_configured(id) {
             return Err(Ending::wrong_input(format!(
-                "{id} is connected as the configuration says; change it there, or take it out there \
+                "the configuration connects {id}; change it there, or remove it there \
                  first"
             )));
         }
@@ -221,7 +221,7 @@ impl Desk {
         changed.map_err(|error| refused(id, error))
     }
 
-    /// The provider as programs read it.
+    /// The provider in JSON.
     fn json_of(&self, provider: &Provider, acceptance: &AcceptanceRecord) -> Value {
         let now = SystemClock.now();
         let quarantine = provider
@@ -258,12 +258,12 @@ impl Desk {
         }
     }
 
-    /// How the orders at each provider ended of late.
+    /// How the recent orders at each provider ended.
     async fn acceptance(&self) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, Ending> {
         Ok(acceptance_of_all(&self.store, SystemClock.now()).await?)
     }
 
-    /// Says what became of a provider.
+    /// Prints the result for a provider.
     async fn tell(&self, provider: &Provider, people: &str) -> Result<(), Ending> {
         let line = match self.json {
             true => {
@@ -271,7 +271,7 @@ impl Desk {
                 self.json_of(provider, &acceptance.unwrap_or_default())
                     .to_string()
             }
-            false => format!("{people} A running service takes it up within a second."),
+            false => format!("{people} A running service applies it within a second."),
         };
         Ok(print_answer(&line, self.json)?)
     }
@@ -289,19 +289,19 @@ fn cause(operation: &str, id: &ProviderId) -> Cause<'static> {
 
 fn unknown(id: &ProviderId) -> Ending {
     Ending::wrong_input(format!(
-        "there is no provider {id} here; `broker providers list` shows those there are"
+        "there is no provider {id} here; `broker providers list` shows the known ones"
     ))
 }
 
-/// What the database says against a change, and what to do.
+/// The refusal of a change by the database, and the next step.
 fn refused(id: &ProviderId, error: StoreError) -> Ending {
     match error {
         StoreError::NotFound { .. } => unknown(id),
         StoreError::Conflict(Conflict::Exists { .. }) => Ending::No(format!(
-            "{id} has a credential already; `broker providers rotate {id}` puts another in its place"
+            "{id} has a credential already; `broker providers rotate {id}` replaces it"
         )),
         StoreError::Conflict(Conflict::ProviderInUse) => Ending::No(format!(
-            "{id} is enabled, or holds or leases there are open, and they are looked after with its \
+            "{id} is enabled, or has open holds or leases that need its \
              credential; disable it, wait until nothing is open there, then try again"
         )),
         other => other.into(),

@@ -1,4 +1,4 @@
-//! Decision records: written beside an answer of `broker match` or for a plan of the service, and
+//! Decision records: written with the result of `broker match` or for a plan of the service, and
 //! replayed.
 
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) fn write_record(file: &Path, record: &DecisionRecord) -> Result<(), E
     })
 }
 
-/// Replays the record of a file. Exit status 1 where the answer is another.
+/// Replays the record in a file. Exit status 1 if the result differs.
 pub(super) fn replay(file: &Path, json: bool) -> Result<(), Ending> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| {
@@ -30,7 +30,7 @@ pub(super) fn replay(file: &Path, json: bool) -> Result<(), Ending> {
     tell_replay(&record, json)
 }
 
-/// Replays a record and tells whether the answer is the same. Exit status 1 where it is another.
+/// Replays a record and reports whether the result is the same. Exit status 1 if it differs.
 pub(super) fn tell_replay(record: &DecisionRecord, json: bool) -> Result<(), Ending> {
     match record.replay() {
         Ok(plan) => {

@@ -20,29 +20,29 @@ use crate::terminal::aside::tell;
 use crate::terminal::ending::{Ending, block_on, listen_at};
 use crate::terminal::price_lists::read_sheets;
 
-/// Runs the service until Ctrl-C or SIGTERM; a second one drops what is under way.
+/// Runs the service until Ctrl-C or SIGTERM; a second signal drops unfinished work.
 ///
 /// Settings come from `broker.toml` in the working directory, then `BROKER__SECTION__KEY` and
 /// `DATABASE_URL` in the environment, then flags. Logs go to stderr (RUST_LOG, BROKER_LOG=json).
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Where to listen, in place of 127.0.0.1:8080; port 0 takes a free one.
+    /// The address to listen at, instead of 127.0.0.1:8080; port 0 selects a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Sell a simulated market: starts simulated providers over a simulation database. What a
-    /// database was made for it stays.
+    /// Sells a simulated market: starts simulated providers on a simulation database. A database created
+    /// for simulation stays one.
     #[arg(long)]
     simulate: bool,
-    /// Sell the simulated market of another process, which several replicas may share, and follow
-    /// its clock: the address that `broker simulator run` printed. Its credential is read from
+    /// Sells the simulated market of another process, which several replicas may share, and follows its
+    /// clock. The address is the one that `broker simulator run` printed. The credential is read from
     /// BROKER__SIMULATION__CREDENTIAL.
     #[arg(long, value_name = "URL", conflicts_with = "simulate")]
     market: Option<String>,
-    /// Believe this machine's clock, also where the database holds a later time or its server shows
-    /// another: after a start with a wrong clock, once it is right.
+    /// Trusts this machine's clock, even if the database holds a later time or its server shows another
+    /// one. Use it after a start with a wrong clock, once the clock is right.
     #[arg(long)]
     trust_clock: bool,
-    /// Price lists to compare with; nothing is ordered from them.
+    /// Price lists for comparison; nothing is ordered from them.
     #[arg(long, num_args = 1.., value_name = "FILE.csv")]
     pricesheets: Vec<PathBuf>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ async fn serve(config: Config, simulate: bool, trust_clock: bool) -> Result<(), 
     let mut stopped = Stopped::listen()?;
     let listener = listen_at(&config.server.listen)?;
     let address = listener.local_addr()?;
-    // Two services would take each other's machines for nobody's, each at its own providers.
+    // Each of two services would see the other's machines as unknown at its own providers.
     let _claim = match config.database.url {
         None => Some(Claim::take(&config.data_dir).map_err(Ending::cannot_start)?),
         Some(_) => None,
@@ -102,12 +102,12 @@ async fn serve(config: Config, simulate: bool, trust_clock: bool) -> Result<(), 
         .map_err(Ending::cannot_start)?;
     let lists = pricesheet::read_price_sheets(&sheets, broker.now());
     if let Err(failure) = ingest::read_price_lists(&broker, &lists).await {
-        warn!(error = %crate::chain(&failure), "Price lists could not be kept");
+        warn!(error = %crate::chain(&failure), "Failed to store price lists");
     }
     if let Market::Own(_) = &market {
-        // It answers at once: the first caller finds it read.
+        // The service is ready at once: its first caller finds the market read.
         for failure in ingest::read_own(&broker).await {
-            warn!(error = %crate::chain(&failure), "The simulated market could not be read");
+            warn!(error = %crate::chain(&failure), "Failed to read the simulated market");
         }
     }
     let server = http::serve(broker.clone(), listener)?;
@@ -129,7 +129,7 @@ async fn serve(config: Config, simulate: bool, trust_clock: bool) -> Result<(), 
     };
     tokio::select! {
         _ = async { tokio::join!(handle.stop(true), work.stop()) } => {}
-        () = stopped.wait() => warn!("Told to stop again: what is under way is dropped"),
+        () = stopped.wait() => warn!("Stopped again: unfinished work is dropped"),
     }
     if let Market::Own(simulator) = market
         && let Some(simulator) = Arc::into_inner(simulator)
@@ -139,7 +139,7 @@ async fn serve(config: Config, simulate: bool, trust_clock: bool) -> Result<(), 
     ended
 }
 
-/// What a newcomer needs next.
+/// The next step for a new user.
 fn key_hint(config: &Config) -> String {
     let place = match config.database.url {
         Some(_) => String::new(),
@@ -148,7 +148,7 @@ fn key_hint(config: &Config) -> String {
     format!("A key: broker token create --tenant NAME{place}")
 }
 
-/// The two ways to ask a process to end: Ctrl-C, and what a container or service manager sends.
+/// The two ways to stop a process: Ctrl-C, and the signal of a container or service manager.
 pub(super) struct Stopped {
     interrupt: Signal,
     terminate: Signal,

@@ -19,8 +19,8 @@ pub(super) enum SimulatorCommand {
 
 /// Runs a simulated market until Ctrl-C or SIGTERM.
 ///
-/// Prints one JSON object: `market_url` for `broker serve --market`, and the `credential` that it
-/// made up, for BROKER__SIMULATION__CREDENTIAL. What it sold is forgotten when it ends.
+/// Prints one JSON object: `market_url` for `broker serve --market`, and the generated `credential` for
+/// BROKER__SIMULATION__CREDENTIAL. Its sales are lost when it ends.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {}
 

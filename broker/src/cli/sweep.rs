@@ -1,4 +1,4 @@
-//! `broker sweep`: what runs at the providers held against the lease rows, once.
+//! `broker sweep`: reconciles running machines with leases, once.
 
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -15,22 +15,20 @@ use crate::service::start;
 use crate::terminal::ending::{Ending, block_on};
 use crate::terminal::text::print_answer;
 
-/// Holds what runs at the providers against the leases once, and ends what no living lease stands
-/// behind.
+/// Reconciles running machines with leases once, and terminates machines without an open lease.
 ///
-/// The service does so by itself every five minutes. A machine that carries a broker's mark and has
-/// no row in this database is only reported: another broker may use the same accounts. After a
-/// restore such machines are those bought since the backup; --end-unknown-since ends them. A machine that
-/// was in use, was given up because its provider did not show it, and runs again is only reported too:
-/// its tenant may be at work there; --end-returned ends it. Exit status 1 when something runs that is
-/// not known or has returned, or a provider could not be read.
+/// The service does this by itself every five minutes. Some machines are only reported. A machine with a
+/// broker's mark but no lease in this database may belong to another broker on the same accounts, or was
+/// bought after the backup that you restored; --end-unknown-since ends it. A machine that was in use may
+/// run again after its lease was given up because its provider did not show it. Its tenant may be working
+/// there; --end-returned ends it. Exit status 1 if such a machine runs, or a provider could not be read.
 #[derive(Debug, Args)]
 pub(super) struct SweepArgs {
-    /// Ends machines with a mark and without a row that were ordered at this time or later, such as
-    /// 2026-11-21T14:00:00Z. Whoever has them loses them.
+    /// Terminates marked machines without a lease that were ordered at this time or later, such as
+    /// 2026-11-21T14:00:00Z. Their users lose them.
     #[arg(long, value_name = "TIME")]
     end_unknown_since: Option<DateTime<Utc>>,
-    /// Ends the machine of this lease, which has returned; may be given several times.
+    /// Terminates the machine of this lease, which has returned; may be repeated.
     #[arg(long, value_name = "LEASE")]
     end_returned: Vec<LeaseId>,
     /// Prints one JSON object.
@@ -56,7 +54,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
             && market.mode() == DatabaseMode::Production
         {
             return Err(Ending::wrong_input(
-                "the database was made for simulation; name the market that it buys on with \
+                "the database was made for simulation; name its market with \
                  BROKER__SIMULATION__MARKET_URL and BROKER__SIMULATION__CREDENTIAL",
             ));
         }
@@ -74,7 +72,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
         })
         .to_string(),
         false => format!(
-            "{} ended, {} with a mark and no row, {} returned, {} of others, {} leases without a \
+            "{} ended, {} marked without a lease, {} returned, {} of others, {} leases without a \
              machine, {} failures",
             swept.ended,
             swept.unknown,
@@ -90,8 +88,8 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
     let unfound: Vec<_> = unfound.map(LeaseId::to_string).collect();
     if !unfound.is_empty() {
         return Err(Ending::No(format!(
-            "no machine of {} runs that had returned, so none was ended for it; `GET /v1/providers/ID` names \
-             the leases whose machines have",
+            "no returned machine of {} runs, so none was ended for it; `GET /v1/providers/ID` lists the \
+             leases whose machines have returned",
             unfound.join(", ")
         )));
     }
@@ -101,11 +99,11 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
             "a provider could not be read, or did not end a machine; try again".into(),
         )),
         (0, returned, _) => Err(Ending::No(format!(
-            "{returned} machines run whose leases were given up as gone; `GET /v1/providers/ID` names \
-             these; once nobody is at work there, end them with --end-returned LEASE"
+            "{returned} machines run whose leases were given up as gone; `GET /v1/providers/ID` lists \
+             them; if their tenants do not use them, end them with --end-returned LEASE"
         ))),
         (unknown, ..) => Err(Ending::No(format!(
-            "{unknown} machines carry a broker's mark and no row of this database; if no other \
+            "{unknown} machines carry a broker's mark but have no lease in this database; if no other \
              broker uses these accounts, end them with --end-unknown-since TIME"
         ))),
     }

@@ -1,4 +1,4 @@
-//! `broker token create`: an API key, written straight to the database.
+//! `broker token create`: creates an API key, directly in the database.
 
 use std::collections::BTreeSet;
 
@@ -24,42 +24,42 @@ use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Makes an API key, and prints it alone on stdout, this once, or logs in with it.
+    /// Creates an API key, and prints it this once, alone on stdout, or logs in with it.
     Create(CreateArgs),
 }
 
-/// Makes an API key, and prints it alone on stdout, this once, or logs in with it.
+/// Creates an API key, and prints it this once, alone on stdout, or logs in with it.
 ///
-/// It is sent as `Authorization: Bearer KEY`. The database keeps only its hash.
+/// Send it as `Authorization: Bearer KEY`. The database stores only its hash.
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
-    /// The tenant that it belongs to; made when there is none of that name.
+    /// The tenant of the key; created if there is none of that name.
     #[arg(long, value_name = "NAME")]
     tenant: String,
-    /// What its bearer is there to do.
+    /// The role of the key.
     #[arg(long, value_enum, default_value_t = RoleArg::Member)]
     role: RoleArg,
-    /// A project that it works in, by name or id, as often as wanted: everything outside is as if
-    /// it were another tenant's. One of a new name is made. In all of them, when none is named.
+    /// A project that the key may use, by name or id; may be repeated. The key cannot see anything
+    /// outside its projects. A project of a new name is created. By default, all projects.
     #[arg(long = "project", value_name = "NAME|ID")]
     projects: Vec<String>,
-    /// With --role provider, which needs it: the one provider that it reads.
+    /// With --role provider, which requires it: the one provider that the key may read.
     #[arg(long, value_name = "PROVIDER", required_if_eq("role", "provider"))]
     provider: Option<String>,
-    /// A name to know it by.
+    /// A name for the key.
     #[arg(long, default_value = "command line")]
     name: String,
-    /// For how many days it is good; for ever, when nothing is said.
+    /// Days until the key expires; by default, it never does.
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
-    /// Logs in to the service at this address with the key, in place of printing it; the service
+    /// Logs in to the service at this address with the key, instead of printing it; the service
     /// need not run yet.
     #[arg(long, value_name = "URL", conflicts_with = "json")]
     login: Option<String>,
-    /// The profile to keep it in, with --login; the one logged in last, when nothing is said.
+    /// With --login: the profile to save the key in; by default, that of the last login.
     #[arg(long, value_name = "NAME", value_parser = parse_name, requires = "login")]
     profile: Option<String>,
-    /// With --login: forgets the key that the profile holds, and keeps this one in its place.
+    /// With --login: replaces the key that the profile holds.
     #[arg(long, requires = "login")]
     force: bool,
     /// One JSON object, for programs.
@@ -139,7 +139,7 @@ pub(super) fn run(command: TokenCommand) -> Result<(), Ending> {
         let completion = Completion {
             mark: None,
             audit: Some(&note),
-            // Nobody asks for it again.
+            // No later call asks for this reply.
             render: &|_| Answer {
                 status: 201,
                 body: String::new(),
@@ -167,7 +167,7 @@ fn check_name(whose: &str, name: &str) -> Result<(), Ending> {
     Ok(())
 }
 
-/// The provider that the key is to be bound to.
+/// The provider of the key.
 async fn provider(
     store: &Store,
     role: Role,
@@ -183,12 +183,12 @@ async fn provider(
     match id {
         Some(id) if is_known(store, &id).await? => Ok(Some(id)),
         _ => Err(Ending::wrong_input(format!(
-            "there is no provider `{named}` here; `broker providers list` shows those there are"
+            "there is no provider `{named}` here; `broker providers list` shows the known ones"
         ))),
     }
 }
 
-/// The projects that the key is to work in; those of a new name are made.
+/// The projects of the key; those of a new name are created.
 async fn projects(
     store: &Store,
     tenant: TenantId,
@@ -201,7 +201,7 @@ async fn projects(
     if matches!(role, Role::Admin | Role::Provider) {
         let role = role.as_str();
         return Err(Ending::wrong_input(format!(
-            "`--project` is for members, finance and viewers; what the role `{role}` looks after is in no project"
+            "`--project` is for members, finance and viewers; the role `{role}` does not belong to projects"
         )));
     }
     let known = store.tenants().projects(tenant).await?;
@@ -216,7 +216,7 @@ async fn projects(
             Some(project) => project.id,
             None if wanted.parse::<ProjectId>().is_ok() => {
                 return Err(Ending::wrong_input(format!(
-                    "the tenant has no project {wanted}; name it by its name to make it"
+                    "the tenant has no project {wanted}; give a name to create one"
                 )));
             }
             None => {

@@ -1,4 +1,4 @@
-//! `broker verifier run`: the agent on the reference device, so that pretend nodes need no second
+//! `broker verifier run`: the agent on the reference device, so that simulated nodes need no second
 //! binary. Real nodes run the agent's own file.
 
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use verifier::cli::{RunArgs, run as run_agent};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum VerifierCommand {
-    /// Verifies this node with a broker, or checks it on its own.
+    /// Verifies this node for a broker, or checks it locally.
     Run(RunArgs),
 }
 

@@ -1,4 +1,4 @@
-//! What is told on stderr beside the answer. Nobody may be listening there.
+//! Messages on stderr beside the answer. Write errors are ignored.
 
 use std::io::Write as _;
 
@@ -6,27 +6,27 @@ use crate::terminal::colour::Colours;
 use crate::terminal::screen::stderr_columns;
 use crate::terminal::text::{clean, wrapped};
 
-/// Says on stderr why the exit status is what it is.
+/// Prints on stderr why the command failed.
 pub(crate) fn complain(why: &str) {
     tell(&sentence(&Colours::of_stderr().error("error:"), why));
 }
 
-/// Says on stderr what was done beside what was asked for.
+/// Prints on stderr a side effect of the command.
 pub(crate) fn note(what: &str) {
     tell(&sentence(&Colours::of_stderr().heading("note:"), what));
 }
 
-/// Says on stderr what may not be meant.
+/// Prints on stderr a warning about the input.
 pub(crate) fn warn(what: &str) {
     tell(&sentence(&Colours::of_stderr().warning("warning:"), what));
 }
 
-/// A first word, which may have a colour, and a text behind it that can steer no terminal.
+/// A first word, perhaps in colour, and a text that cannot control the terminal.
 fn sentence(first: &str, text: &str) -> String {
     format!("{first} {}", clean(text))
 }
 
-/// Tells on stderr what is no part of the answer.
+/// Prints a line on stderr that is no part of the answer.
 pub(crate) fn tell(what: &str) {
     let lines = match stderr_columns() {
         Some(columns) => wrapped(columns.into(), what),

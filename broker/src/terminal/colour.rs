@@ -1,5 +1,5 @@
-//! Colours, where a terminal has them, and few: headings are bold, states and the first word of an error
-//! have a colour. Which terminals have them is decided as for the help: `NO_COLOR`, `CLICOLOR_FORCE`.
+//! Colours on terminals that have them: headings are bold, states and the first word of an error
+//! have a colour. `NO_COLOR` and `CLICOLOR_FORCE` decide, as for the help.
 
 use std::sync::OnceLock;
 
@@ -18,11 +18,11 @@ pub(crate) struct Colours {
 impl Colours {
     /// None.
     pub(crate) const NONE: Self = Self { are_shown: false };
-    /// All, whatever the terminal.
+    /// All of them, on any terminal.
     #[cfg(test)]
     pub(crate) const ALL: Self = Self { are_shown: true };
 
-    /// Those of stdout; none where it is left to programs.
+    /// Those of stdout; none if programs read it.
     pub(crate) fn of_stdout() -> Self {
         static OF_STDOUT: OnceLock<Colours> = OnceLock::new();
         match is_stdout_left() {
@@ -38,7 +38,7 @@ impl Colours {
     }
 
     fn of(stream: &impl RawStream) -> Self {
-        // Tests of single functions compare texts, whatever terminal they are run on.
+        // Unit tests compare texts, whatever terminal they run on.
         let are_shown = !cfg!(test) && AutoStream::choice(stream) != ColorChoice::Never;
         Self { are_shown }
     }
@@ -53,7 +53,7 @@ impl Colours {
         self.painted(Style::new().bold(), text)
     }
 
-    /// The first word of an error, in the colour that it has in those of the command line itself.
+    /// The first word of an error, in the same colour as errors of the command line itself.
     pub(crate) fn error(self, word: &str) -> String {
         self.painted(coloured(AnsiColor::Red).bold(), word)
     }
@@ -63,8 +63,8 @@ impl Colours {
         self.painted(coloured(AnsiColor::Yellow).bold(), word)
     }
 
-    /// A state or a verdict in words, or how they begin: green where all is well, red where it failed,
-    /// yellow where something is still to come.
+    /// A state or a verdict in words, or the start of one: green if good, red if failed, yellow if still
+    /// in progress.
     pub(crate) fn state(self, words: &str) -> String {
         match colour_of(words) {
             Some(colour) => self.painted(coloured(colour), words),
@@ -84,8 +84,8 @@ fn coloured(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(colour.into()))
 }
 
-/// The colour of a state of a reservation, lease, node or check, in words; `None` for what is over, or no
-/// state.
+/// The colour of a state of a reservation, lease, node or check, in words; `None` for one that is over or
+/// unknown.
 fn colour_of(words: &str) -> Option<AnsiColor> {
     let (state, why) = words.split_once(" (").unwrap_or((words, ""));
     match state.split(' ').next()? {

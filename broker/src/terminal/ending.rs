@@ -4,14 +4,14 @@ use std::net::TcpListener;
 
 use crate::platform::start_error::StartError;
 
-/// How a command ends short of success.
+/// How a command ends without success.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// The answer is no: exit status 1.
     No(String),
     /// The input is wrong: exit status 2.
     WrongInput(String),
-    /// Something broke: exit status 1, with its causes.
+    /// An internal failure: exit status 1, with its causes.
     Broken(anyhow::Error),
 }
 
@@ -22,18 +22,18 @@ impl<E: Into<anyhow::Error>> From<E> for Ending {
 }
 
 impl Ending {
-    /// An ending for input that cannot be used.
+    /// An ending for unusable input.
     pub(crate) fn wrong_input(why: impl std::fmt::Display) -> Self {
         Self::WrongInput(why.to_string())
     }
 
-    /// An ending for a configuration or a database that cannot be used.
+    /// An ending for an unusable configuration or database.
     pub(crate) fn cannot_start(error: StartError) -> Self {
         Self::WrongInput(crate::chain(&error))
     }
 }
 
-/// Listens at an address for the service.
+/// Opens the service's listening socket.
 pub(crate) fn listen_at(address: &str) -> Result<TcpListener, Ending> {
     TcpListener::bind(address).map_err(|error| {
         let why =
@@ -42,7 +42,7 @@ pub(crate) fn listen_at(address: &str) -> Result<TcpListener, Ending> {
     })
 }
 
-/// Runs a command that talks to the database or the network.
+/// Runs a command that calls the database or the network.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Ending>>) -> Result<T, Ending> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -1,27 +1,27 @@
-//! What is said below the table of a plan, the same offline and by a service: how its engines are
-//! started, what other precisions would cost, and how many offers satisfy the demand.
+//! The lines below the table of a plan, the same offline and from a service: how to start its engines, the
+//! price of other precisions, and how many offers satisfy the demand.
 
 use console::measure_text_width;
 use market::counted::counted;
 
 use crate::terminal::text::{clean, command_within, hanging, line};
 
-/// The heading over what the work of a candidate costs: a run, or a pile of requests. Of those it ranks.
+/// The heading of the cost of a candidate's work, a run or a batch of requests. It ranks the candidates.
 pub(crate) const COST: &str = "cost USD";
 
 /// How an engine is started.
 pub(crate) struct Launch<'a> {
-    /// What it is started on, where a fleet stands on several offers.
+    /// The offer that it runs on, if a fleet uses several offers.
     pub(crate) on: Option<&'a str>,
     pub(crate) engine: &'a str,
     pub(crate) ports: &'a [String],
     pub(crate) command: &'a str,
-    /// The name and the text of the file that it reads.
+    /// The name and the text of its configuration file.
     pub(crate) config: Option<(&'a str, &'a str)>,
 }
 
-/// How an engine is started, and behind it the file that it reads, to be copied as it stands, but for what
-/// steers a terminal.
+/// The start command of an engine, followed by its configuration file, ready to copy, without characters
+/// that control the terminal.
 pub(crate) fn launch(launch: &Launch<'_>) -> String {
     let on = launch.on.map(|offer| format!("on {offer}: "));
     let word = if launch.ports.len() == 1 {
@@ -46,14 +46,14 @@ pub(crate) fn launch(launch: &Launch<'_>) -> String {
     };
     if let Some((file, contents)) = launch.config {
         lines.push(format!("  {}:", clean(file)));
-        // Line by line, for what cleans a line takes its end for no character of it.
+        // Line by line, because cleaning a line removes the newline.
         lines.extend(contents.lines().map(|line| format!("    {}", clean(line))));
     }
     lines.join("\n")
 }
 
-/// What a fleet would cost with weights of another precision. `saves` is a sum in US dollars,
-/// `per_million` what 1e6 output tokens cost as asked for and with it.
+/// The price of a fleet with weights of another precision. `saves` is a sum in US dollars,
+/// `per_million` the price of 1e6 output tokens with the requested and the other precision.
 pub(crate) fn alternative(
     weights: &str,
     price: &str,
@@ -88,7 +88,7 @@ pub(crate) fn verdict(eligible: u64, rejected: u64) -> String {
     )
 }
 
-/// How many offers can do each half of a demand, and how often one was refused for a half.
+/// How many offers can do each half of a demand, and how often an offer was refused for a half.
 pub(crate) fn verdict_of_halves(train: u64, serve: u64, rejected: u64) -> String {
     let end = if rejected == 0 { "." } else { ":" };
     format!(

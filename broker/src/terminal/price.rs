@@ -1,10 +1,10 @@
-//! How a price is shown that its provider may take back.
+//! The display of a spot price: its provider may reclaim the capacity.
 
-/// What stands before the price of what its provider may take back.
+/// The mark before the price of spot capacity.
 pub(crate) const SPOT: &str = "spot ";
 
-/// A price as people read it, marked where any of what it is for is sold as spot. What is no price, such as
-/// a dash, has no mark.
+/// A price for people, marked if any part of it is sold as spot. A text that is no price, such as a dash,
+/// has no mark.
 pub(crate) fn marked_price(price: impl Into<String>, is_spot: bool) -> String {
     let price = price.into();
     match is_spot && price.starts_with(|c: char| c.is_ascii_digit()) {

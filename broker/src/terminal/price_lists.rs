@@ -1,4 +1,4 @@
-//! Price lists that are named on the command line.
+//! The price lists named on the command line.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use market::catalog::Skipped;
 
 use super::ending::Ending;
 
-/// Reads the files of price lists. What stood in two of them would count twice, so each is taken
-/// once.
+/// Reads the files of price lists. The same content in two files would count twice, so that is
+/// refused.
 pub(crate) fn read_sheets(files: &[PathBuf]) -> Result<Vec<PriceSheet>, Ending> {
     let open = |file: &PathBuf| {
         PriceSheet::open(file).map_err(|error| {
@@ -31,7 +31,7 @@ pub(crate) fn read_sheets(files: &[PathBuf]) -> Result<Vec<PriceSheet>, Ending> 
     Ok(sheets)
 }
 
-/// Refuses lists that cannot be read at all, each with why.
+/// Refuses lists that cannot be read at all, each with its reason.
 pub(crate) fn all_readable(read: &PriceSheets) -> Result<(), Ending> {
     let unread: Vec<String> = read.unread_files().map(why_unread).collect();
     if unread.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn all_readable(read: &PriceSheets) -> Result<(), Ending> {
     )))
 }
 
-/// Why a file is no price list, in a sentence without an end.
+/// Why a file is no price list, without a full stop.
 pub(crate) fn why_unread(file: &Skipped) -> String {
     let name = file.file.as_deref().unwrap_or("a price list");
     format!("{name} was not read: {}", file.why)

@@ -1,23 +1,23 @@
-//! The terminal that people read on, and how wide it is.
+//! The terminal of the user, and its width.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use console::Term;
 
-/// The narrowest terminal that is believed.
+/// The narrowest accepted terminal width.
 const NARROWEST: u16 = 20;
-/// How wide a terminal is that does not say it.
+/// The width of a terminal that does not report one.
 const USUAL: u16 = 80;
 
-/// Whether stdout is for programs, and people read stderr.
+/// Whether programs read stdout, and people read stderr.
 static ON_STDERR: AtomicBool = AtomicBool::new(false);
 
-/// Leaves stdout to programs from here on: people read stderr, without colours.
+/// Reserves stdout for programs from here on: people read stderr, without colours.
 pub(crate) fn leave_stdout() {
     ON_STDERR.store(true, Ordering::Relaxed);
 }
 
-/// Whether stdout is left to programs.
+/// Whether stdout is reserved for programs.
 pub(crate) fn is_stdout_left() -> bool {
     ON_STDERR.load(Ordering::Relaxed)
 }
@@ -27,8 +27,8 @@ pub(crate) fn is_stdout_a_terminal() -> bool {
     Term::stdout().is_term()
 }
 
-/// How wide what people read may be: what `COLUMNS` says, else their terminal; `None` where there is none,
-/// and lines may be as long as they like.
+/// The maximum width of output for people: `COLUMNS`, else their terminal; `None` without a terminal, where
+/// lines may have any length.
 pub(crate) fn columns() -> Option<u16> {
     let terminal = match is_stdout_left() {
         true => Term::stderr(),
@@ -37,8 +37,8 @@ pub(crate) fn columns() -> Option<u16> {
     said_columns().or_else(|| columns_of(&terminal))
 }
 
-/// How wide what is told on stderr may be. Programs read one sentence a line, so `COLUMNS` alone breaks
-/// none.
+/// The maximum width on stderr. Programs read one sentence a line, so nothing is wrapped without a
+/// terminal, even if `COLUMNS` is set.
 pub(crate) fn stderr_columns() -> Option<u16> {
     let terminal = columns_of(&Term::stderr())?;
     Some(said_columns().unwrap_or(terminal))

@@ -12,22 +12,22 @@ use crate::terminal::price::SPOT;
 use crate::terminal::screen::columns;
 use crate::terminal::text::{LINE, clean, command_within, hanging_within};
 
-/// What a table leaves of a line: the margin of the demo's story.
+/// The part of a line that a table leaves free: the margin of the demo's story.
 pub(crate) const MARGIN: usize = 3;
 
-/// A cell of so many columns or fewer stands on one line.
+/// A cell of at most this many columns stays on one line.
 const SHORT: usize = 16;
-/// What stands between the texts of two columns. Units: columns.
+/// The gap between two columns. Units: columns of the terminal.
 const GAP: usize = 3;
 
-/// Draws rows under their headings, as wide as the terminal. Where there is none, in lines of [`LINE`]
-/// columns, and in longer ones where words need them: programs read row by row. Columns of numbers stand flush right, long
-/// cells are broken between words. No cell can steer a terminal.
+/// Draws rows under their headings, as wide as the terminal. Without a terminal, lines have [`LINE`]
+/// columns, or more if words need them, because programs read row by row. Columns of numbers are
+/// right-aligned, and long cells are broken between words. No cell can control the terminal.
 pub(crate) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     table_without(headings, rows, &[])
 }
 
-/// As [`table`]; a terminal that is too narrow does without the columns named, as [`fitted_without`] says.
+/// As [`table`]; a terminal that is too narrow hides the named columns, as [`fitted_without`] describes.
 pub(crate) fn table_without(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -46,8 +46,8 @@ pub(crate) fn table_without(
     }
 }
 
-/// As [`fitted`], without the columns named where that makes room, the first first, as far as it must. What
-/// is too narrow for the others as well shows all of them, as labelled lines.
+/// As [`fitted`], but hides the named columns in their order, as many as needed. If the others do not fit
+/// either, it shows all columns as labelled lines.
 pub(crate) fn fitted_without(
     columns: Option<u16>,
     headings: &[&str],
@@ -65,7 +65,7 @@ pub(crate) fn fitted_without(
     fitted(columns, headings, rows)
 }
 
-/// Rows of which no cell can steer a terminal.
+/// Rows without characters that control the terminal.
 fn cleaned(rows: impl IntoIterator<Item = Vec<String>>) -> Vec<Vec<String>> {
     let rows = rows.into_iter();
     rows.map(|row| row.iter().map(|cell| clean(cell)).collect())
@@ -87,7 +87,7 @@ fn drop_columns(limit: usize, headings: &mut Vec<&str>, rows: &mut [Vec<String>]
     }
 }
 
-/// As [`table`], within so many columns: where its words are wider, each row stands as labelled lines.
+/// As [`table`], within this many columns: if the words do not fit, each row becomes labelled lines.
 /// Without a limit, no cell is broken.
 pub(crate) fn fitted(
     columns: Option<u16>,
@@ -150,12 +150,12 @@ fn painted(
     lines.join("\n")
 }
 
-/// Whether states and verdicts stand under this heading.
+/// Whether the column with this heading has states or verdicts.
 pub(crate) fn holds_states(heading: &str) -> bool {
     matches!(heading, "state" | "verdict" | "outcome")
 }
 
-/// Whether commands to copy stand under this heading, which are never broken between words.
+/// Whether the column with this heading has commands to copy, which are never broken between words.
 fn holds_commands(heading: &str) -> bool {
     heading.ends_with("reach it by")
 }
@@ -179,7 +179,7 @@ fn paint(
         start += width + GAP;
     }
     let columns = zip(headings, zip(starts, widths)).filter(|(heading, _)| holds_states(heading));
-    // From the last on, for colours move what stands behind them.
+    // From the last on, because a colour moves the text behind it.
     let columns: Vec<_> = columns.map(|(_, place)| place).rev().collect();
     for line in lines.iter_mut().skip(rule + 1) {
         for (start, width) in &columns {
@@ -205,8 +205,8 @@ fn at_column(line: &str, column: usize) -> usize {
     line.len()
 }
 
-/// Draws each row as labelled lines, an empty line between two; what is not said is left out, and a short
-/// cell stands on one line.
+/// Draws each row as labelled lines, with an empty line between two rows. Empty cells are left out, and a
+/// short cell stays on one line.
 fn stacked(colours: Colours, limit: usize, headings: &[&str], rows: &[Vec<String>]) -> String {
     let margin = headings
         .iter()
@@ -242,11 +242,11 @@ fn stacked(colours: Colours, limit: usize, headings: &[&str], rows: &[Vec<String
 struct Needs {
     /// So that no word is broken.
     words: usize,
-    /// So that no short cell is either.
+    /// So that no short cell is broken either.
     least: usize,
-    /// So that no cell is.
+    /// So that no cell is broken.
     cells: usize,
-    /// So that its heading is not either.
+    /// So that its heading is not broken either.
     heading: usize,
 }
 
@@ -279,14 +279,14 @@ fn needs_of(headings: &[&str], rows: &[Vec<String>]) -> Vec<Needs> {
         .collect()
 }
 
-/// How wide a table is whose columns are as wide as that.
+/// The width of a table with columns of these widths.
 fn drawn(widths: impl Iterator<Item = usize>) -> usize {
     (widths.map(|width| width + GAP).sum::<usize>()).saturating_sub(1)
 }
 
-/// How wide each column is, so that all fit: none narrower than its longest word, nor than its short cells
-/// where these fit. What room is left goes to whichever lacks most of its cells, then of its heading.
-/// `None` where the words are wider than all that there is.
+/// The width of each column, so that all fit: at least its longest word, and its short cells if these
+/// fit. Free room goes to the column that lacks most of its cells, then of its heading. `None` if the
+/// words do not fit.
 fn widths(limit: usize, headings: &[&str], rows: &[Vec<String>]) -> Option<Vec<usize>> {
     let needs = needs_of(headings, rows);
     let narrow = [|needs: &Needs| needs.least, |needs: &Needs| needs.words];
@@ -374,7 +374,7 @@ mod tests {
                 assert!(drawn.contains(word), "{limit}: {drawn}");
             }
             let widest = drawn.lines().map(|line| line.chars().count()).max();
-            // So many the words take, with what is between.
+            // This is the width of the words, with the gaps.
             let least = 10 + 32 + 12 + 7 + 4 * GAP - 1;
             assert!(
                 widest <= Some(usize::from(limit).max(least)),
@@ -403,7 +403,7 @@ mod tests {
         });
         let drawn = fitted(
             Some(60),
-            &["id", "other id", "nothing", "why it fell"],
+            &["id", "other id", "nothing", "why it ends"],
             rows,
         );
         assert!(
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(drawn.split("\n\n").count(), 3, "{drawn}");
         assert!(
             drawn.starts_with(&format!(
-                "id           {id}\nother id     {id}\nwhy it fell  words"
+                "id           {id}\nother id     {id}\nwhy it ends  words"
             )),
             "{drawn}"
         );
@@ -440,15 +440,15 @@ mod tests {
             shown
         };
         has(80, &headings);
-        // To the column: so wide are its cells with what is between them.
+        // The exact width: its cells and the gaps between them.
         has(39, &headings);
         let narrower = has(38, &["provider", "USD"]);
         assert!(!narrower.contains("a-long"), "{narrower}");
-        // What can be broken between words makes the room that is needed.
+        // Breaking between words makes enough room.
         let row = ["lambda", "several words of a name", "1.99"].map(str::to_owned);
         let broken = fitted_without(Some(30), &headings, [row.to_vec()], &["SKU"]);
         assert!(broken.contains("several"), "{broken}");
-        // So narrow that it helps nothing: each row stands as labelled lines, with all of it.
+        // Too narrow for any table: each row becomes labelled lines, with all of it.
         let narrowest = has(16, &headings);
         assert!(narrowest.contains("a-long-machine-name"), "{narrowest}");
     }

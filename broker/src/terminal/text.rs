@@ -1,4 +1,4 @@
-//! Text for people, broken between words where their terminal is narrower, and lines for programs.
+//! Text for people, wrapped to the width of their terminal, and lines for programs.
 
 use std::io::{ErrorKind, Write as _};
 
@@ -7,20 +7,20 @@ use verifier::plain::is_plain;
 
 use crate::terminal::screen::columns;
 
-/// How wide a line is where nobody says how wide the terminal is, and how wide a text is at most.
+/// The width of a line on an unknown terminal, and the maximum width of a text.
 pub(crate) const LINE: usize = 100;
 
-/// What ends a line of a command that goes on in the next one.
+/// The end of a line of a command that continues in the next one.
 const GOES_ON: &str = " \\";
 
-/// A text without the characters that steer a terminal, or are unseen in it.
+/// A text without characters that control the terminal or are invisible.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| if is_plain(c) { c } else { ' ' })
         .collect()
 }
 
-/// Values as one text, each of them once, in their order.
+/// Values as one text, in their order and without repeats.
 pub(crate) fn each_once(values: impl IntoIterator<Item = String>) -> String {
     let mut all: Vec<String> = Vec::new();
     for value in values {
@@ -31,7 +31,7 @@ pub(crate) fn each_once(values: impl IntoIterator<Item = String>) -> String {
     all.join(", ")
 }
 
-/// A text as one word of a shell: in single quotes where it holds more than letters, digits and `/._-`.
+/// A text as one word of a shell: quoted if it holds more than letters, digits and `/._-`.
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
@@ -40,19 +40,19 @@ pub(crate) fn shell_word(text: &str) -> String {
     }
 }
 
-/// How wide a text may be: as the terminal, and [`LINE`] columns at most.
+/// The maximum width of a text: that of the terminal, and [`LINE`] columns at most.
 pub(crate) fn line() -> usize {
     columns().map_or(LINE, |columns| LINE.min(columns.into()))
 }
 
-/// Breaks a text between words into lines of [`line`] columns; the first begins with the prefix, the others
-/// as far in.
+/// Wraps a text into lines of [`line`] columns; the first line begins with the prefix, the others are
+/// indented to the same column.
 pub(crate) fn hanging(prefix: &str, text: &str) -> String {
     hanging_within(line(), prefix, text.split(' '))
 }
 
-/// As [`hanging`], within so many columns. A word that does not fit so far in stands further out; none
-/// is broken.
+/// As [`hanging`], within this many columns. A word that does not fit at the indent is indented less; no
+/// word is broken.
 pub(crate) fn hanging_within<'a>(
     limit: usize,
     prefix: &str,
@@ -61,8 +61,8 @@ pub(crate) fn hanging_within<'a>(
     broken(limit, prefix, words, "")
 }
 
-/// A command behind a prefix, to be copied: where the terminal is narrower it goes on in further lines,
-/// as a shell reads them.
+/// A command behind a prefix, ready to copy: on a narrow terminal it continues in more lines, as a shell
+/// reads them.
 pub(crate) fn command(prefix: &str, command: &str) -> String {
     match columns() {
         Some(columns) => command_within(columns.into(), prefix, command),
@@ -70,7 +70,7 @@ pub(crate) fn command(prefix: &str, command: &str) -> String {
     }
 }
 
-/// As [`command`], within so many columns.
+/// As [`command`], within this many columns.
 pub(crate) fn command_within(limit: usize, prefix: &str, command: &str) -> String {
     if measure_text_width(prefix) + measure_text_width(command) <= limit {
         return format!("{prefix}{command}");
@@ -78,8 +78,8 @@ pub(crate) fn command_within(limit: usize, prefix: &str, command: &str) -> Strin
     broken(limit, prefix, parts_of(command, limit), GOES_ON)
 }
 
-/// The parts between which a command may be broken: its words, and flags with their values where these are
-/// no wider than a line. What stands in quotes is one word.
+/// The parts between which a command may be broken: its words, and flags with their values if these are
+/// no wider than a line. A quoted text is one word.
 fn parts_of(command: &str, limit: usize) -> Vec<&str> {
     let (mut quote, mut parts, mut flag) = (None, Vec::new(), None);
     let (mut start, mut is_escaped) = (0, false);
@@ -150,8 +150,8 @@ fn broken<'a>(
     lines
 }
 
-/// A text of which each line that is wider than so many columns is broken between words, and goes on as
-/// far in as it begins.
+/// A text with each line wrapped to this many columns; continuation lines keep the indent of their
+/// line.
 pub(crate) fn wrapped(limit: usize, text: &str) -> String {
     let lines = text.lines().map(|line| {
         if measure_text_width(line) <= limit {
@@ -163,7 +163,7 @@ pub(crate) fn wrapped(limit: usize, text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Prints what people read, on a terminal broken between words where a line is wider than that.
+/// Prints a text for people, wrapped to the terminal.
 pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
     match columns() {
         Some(columns) => print_line(&wrapped(columns.into(), text)),
@@ -171,7 +171,7 @@ pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// Prints an answer: as it stands for programs, else as [`print_text`] does.
+/// Prints an answer: unchanged for programs, else as [`print_text`] does.
 pub(crate) fn print_answer(answer: &str, for_programs: bool) -> std::io::Result<()> {
     match for_programs {
         true => print_line(answer),
@@ -179,12 +179,12 @@ pub(crate) fn print_answer(answer: &str, for_programs: bool) -> std::io::Result<
     }
 }
 
-/// Prints which command comes next.
+/// Prints the next command.
 pub(crate) fn print_next(next: &str) -> std::io::Result<()> {
     print_line(&command("Next: ", next))
 }
 
-/// Prints a line on stdout. A reader that went away early, such as `head`, wants no more of it.
+/// Prints a line on stdout. A reader that closed early, such as `head`, needs no more of it.
 pub(crate) fn print_line(line: &str) -> std::io::Result<()> {
     match writeln!(std::io::stdout().lock(), "{line}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -1,9 +1,9 @@
-//! `broker demo`: the main job, with nothing to set up.
+//! `broker demo`: the whole sale on a simulated market, without any setup.
 //!
-//! Simulated providers and a price list are read; a training run and a serving fleet are planned,
-//! quoted, reserved and verified (one node fails and is replaced), handed off, metered over days
-//! that the clock is turned through, released and billed. The story goes to stdout; with `--json`
-//! one object goes there as the last line, and the story to stderr.
+//! It reads simulated providers and a price list. It plans, quotes, reserves and verifies a training run and
+//! a serving fleet; one node fails and is replaced. It hands off, meters over simulated days, releases and
+//! bills. The story goes to stdout. With `--json`, one object goes to stdout as the last line, and the story
+//! to stderr.
 
 mod client;
 mod show;
@@ -24,32 +24,32 @@ use crate::terminal::text::print_line;
 
 pub use summary::{ReservationSummary, Summary, VerificationSummary};
 
-/// Sells and bills on a simulated market, and tells how; nothing to set up.
+/// Sells and bills on a simulated market and explains each step; needs no setup.
 ///
 /// Reads three simulated providers and a price list, plans a training run and a serving fleet,
 /// reserves both, verifies every node (one fails and is replaced), hands off, lets days pass,
-/// releases, and prints the cost report. Nothing is kept.
+/// releases, and prints the cost report. Keeps no data.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// End after the story instead of serving on until Ctrl-C.
+    /// Ends after the story instead of serving until Ctrl-C.
     #[arg(long)]
     exit: bool,
-    /// Print what happened as one JSON object, the last line of stdout.
+    /// Prints the result as one JSON object, the last line of stdout.
     #[arg(long)]
     json: bool,
-    /// Ids and addresses at the simulated providers follow from it.
+    /// The seed of the ids and addresses at the simulated providers.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Price lists to compare with, beside the bundled one.
+    /// Price lists for comparison, beside the bundled one.
     #[arg(long, num_args = 1.., value_name = "FILE.csv")]
     pricesheets: Vec<PathBuf>,
-    /// Where the service listens; port 0 takes a free one.
+    /// The address to listen at; port 0 selects a free one.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
     listen: String,
 }
 
 pub(crate) fn run(args: DemoArgs) -> Result<(), Ending> {
-    // Wrong input is told before the story begins; both are opened again by it.
+    // Wrong input is reported before the story begins; the story opens both again.
     let sheets = read_sheets(&args.pricesheets)?;
     all_readable(&pricesheet::read_price_sheets(&sheets, SystemClock.now()))?;
     drop(listen_at(&args.listen)?);

@@ -1,4 +1,4 @@
-//! `broker access`: how to reach the nodes of a reservation.
+//! `broker access`: how to connect to the nodes of a reservation.
 
 use std::fs;
 use std::num::NonZeroU16;
@@ -18,7 +18,7 @@ use crate::terminal::aside::note;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{clean, print_line, print_next, shell_word};
 
-/// Shows how to reach the nodes of a reservation that was handed off.
+/// Shows how to connect to the nodes of a reservation after the hand-off.
 ///
 /// Exit status: 0 there are nodes, 1 nothing is handed off, 2 wrong input.
 #[derive(Debug, Args)]
@@ -27,11 +27,11 @@ use crate::terminal::text::{clean, print_line, print_next, shell_word};
     after_help = "Examples:\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-dir nodes\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --ssh-config >> ~/.ssh/config\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --known-hosts > ~/.ssh/known_hosts.gpb-e5f60718\n  broker access rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --hostfile > hosts"
 )]
 pub(in crate::cli) struct AccessArgs {
-    /// The reservation: its id, or how the id begins.
+    /// The reservation: its id, or the start of the id.
     #[arg(value_name = "ID", value_parser = parse_reservation)]
     id: String,
-    /// Writes `config` and `known_hosts` into this directory, for `ssh -F DIR/config`; makes it when
-    /// there is none.
+    /// Writes `config` and `known_hosts` into this directory, for `ssh -F DIR/config`; creates the
+    /// directory if it does not exist.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["ssh_config", "known_hosts", "hostfile", "torchrun"])]
     ssh_dir: Option<PathBuf>,
     /// Prints an entry for `~/.ssh/config` for each node.
@@ -43,11 +43,11 @@ pub(in crate::cli) struct AccessArgs {
     /// Prints the host file for `mpirun`.
     #[arg(long, conflicts_with_all = ["torchrun", "json"])]
     hostfile: bool,
-    /// Prints how `torchrun` begins on each node, a line a node.
+    /// Prints the `torchrun` command of each node, one a line.
     #[arg(long, conflicts_with = "json")]
     torchrun: bool,
-    /// With --ssh-dir or --ssh-config: the private key to log in with; else those of the tenant's keys that
-    /// were added from here or are in `~/.ssh`.
+    /// With --ssh-dir or --ssh-config: the private key to log in with. By default, those of the tenant's
+    /// keys that were added from this machine or are in `~/.ssh`.
     #[arg(long, value_name = "FILE", requires = "configuration")]
     identity: Option<PathBuf>,
     #[command(flatten)]
@@ -117,29 +117,28 @@ fn print_access(access: &Value) -> Result<(), Ending> {
     print_table(&head, rows)
 }
 
-/// Says what a configuration does that names no private key.
+/// Warns if a configuration names no private key.
 fn note_where_no_key_is_known(identities: &Identities) {
     if !identities.has_private {
         note(
-            "no private key of this tenant's SSH keys is known here; ssh tries the keys that it finds, \
+            "no private key of this tenant's SSH keys is on this machine; ssh tries the keys that it finds, \
              and --identity FILE names one",
         );
     }
 }
 
-/// A file of the answer, line by line.
+/// A file of the reply, line by line.
 fn file_lines(access: &Value, field: &str) -> Vec<String> {
     let file = access[field].as_str().unwrap_or_default();
     file.lines().map(clean).collect()
 }
 
-/// How the first line of a file begins that may be written over, for it was written here.
+/// The first line of a file that this command wrote, and so may overwrite.
 const OURS: &str = "# Written by `broker access`";
 
-/// Writes what `ssh` needs to know the nodes by.
+/// Writes the files that `ssh` needs to identify the nodes.
 ///
-/// Errors: wrong input, for a directory that cannot hold it; nothing of anybody else's is written
-/// over.
+/// Errors: wrong input if the directory cannot hold them. Files of others are never overwritten.
 fn write_ssh_dir(
     session: &Session,
     access: &Value,
@@ -164,7 +163,7 @@ fn write_ssh_dir(
         }
     }
     if !stands_for_itself(&known_hosts) {
-        return Err(refuse("its path is none that ssh reads".to_owned()));
+        return Err(refuse("ssh cannot read its path".to_owned()));
     }
     let quoted = format!("\"{}\"", known_hosts.display());
     let head = format!("{OURS} for {id}.\n");
@@ -190,14 +189,14 @@ fn write_ssh_dir(
     Ok(())
 }
 
-/// What the reservation is called in a configuration of ssh: how its id ends.
+/// The name of the reservation in a configuration of ssh: the end of its id.
 fn alias(id: ReservationId) -> String {
     let id = id.to_string();
     let tail = id.len().saturating_sub(8);
     format!("gpb-{}", id.get(tail..).unwrap_or_default())
 }
 
-/// A node as a configuration of ssh names it: every part is one word of one line.
+/// A node in a configuration of ssh. Each part is one word in one line.
 #[derive(Debug)]
 struct SshHost {
     node: u32,
@@ -209,7 +208,7 @@ struct SshHost {
 }
 
 impl SshHost {
-    /// Reads a node of the answer; `None` for one that could not stand in one line of the file.
+    /// Reads a node of the reply; `None` for one that does not fit in one line of the file.
     fn parse(node: &Value) -> Option<Self> {
         let word = |pointer: &str| {
             let word = text(node, pointer);
@@ -227,9 +226,9 @@ impl SshHost {
     }
 }
 
-/// The nodes of the answer.
+/// The nodes of the reply.
 ///
-/// Errors: the answer is no, for one that a configuration of ssh cannot hold.
+/// Errors: the answer is no if a node cannot be written in a configuration of ssh.
 fn ssh_hosts(access: &Value, id: ReservationId) -> Result<Vec<SshHost>, Ending> {
     let host = |node: &Value| {
         SshHost::parse(node).ok_or_else(|| {
@@ -244,7 +243,7 @@ fn ssh_hosts(access: &Value, id: ReservationId) -> Result<Vec<SshHost>, Ending> 
 }
 
 /// An entry for each node, named after reservation and node, with the host keys in `known_hosts` and these
-/// keys; with these alone, where any of them is a private one.
+/// keys. If any of them is private, ssh offers no others.
 fn ssh_config(
     hosts: &[SshHost],
     id: ReservationId,
@@ -254,7 +253,7 @@ fn ssh_config(
     let alias = alias(id);
     let mut entries = String::new();
     for host in hosts {
-        // As the service writes it: a key that nobody knows yet is believed once.
+        // As the service writes it: an unknown host key is accepted once.
         let strict = match host.has_key {
             true => "yes",
             false => "accept-new",
@@ -311,7 +310,7 @@ mod tests {
             entry(&["/home/ada/my key"], true),
             format!("{usual}    IdentityFile \"/home/ada/my key\"\n    IdentitiesOnly yes\n")
         );
-        // An agent may have its private half, or none has: ssh tries what else there is.
+        // The private half may be in an agent or missing: ssh tries its other keys.
         assert_eq!(
             entry(&["/home/ada/key.pub"], false),
             format!("{usual}    IdentityFile \"/home/ada/key.pub\"\n")

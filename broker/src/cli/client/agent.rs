@@ -1,4 +1,4 @@
-//! `broker agent`: how a node in use gets the agent, so that its tenant checks it by itself.
+//! `broker agent`: installs the agent on a node in use, so that its tenant can check the node.
 
 use clap::Args;
 use market::verification::Digest;
@@ -12,8 +12,8 @@ use crate::terminal::aside::note;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::print_line;
 
-/// Prints the shell lines by which a node gets the agent that verified it, as the file `verifier` in the
-/// present folder. They hold no secret.
+/// Prints the shell commands that download the agent to a node, as the file `verifier` in the current
+/// directory. They hold no secret.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: broker agent | ssh ubuntu@203.0.113.7 sh\nOn the node: ./verifier run --json > result.json\nThen: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
@@ -30,12 +30,12 @@ pub(super) async fn run(args: AgentArgs) -> Result<(), Ending> {
         let Some(agent) = items(listed, "items").first() else {
             return Err(Ending::No(
                 "this service has no agent file: none is configured (verifier.agent_path), or its nodes are \
-                 pretended, of which `broker verifier run --simulated-node FILE` plays one"
+                 simulated, and `broker verifier run --simulated-node FILE` plays one"
                     .to_owned(),
             ));
         };
         let sha256: Digest = text(agent, "/sha256").parse()?;
-        note("run these lines on the node, with x86-64 Linux; then `./verifier run`");
+        note("run these commands on the node, with x86-64 Linux; then `./verifier run`");
         Ok(print_line(&fetch_script(&text(agent, "/url"), sha256))?)
     })
 }
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs the lines in a folder, with `curl` for a copy of a file; says whether there is an agent then.
+    /// Runs the commands in a directory, with a `curl` that copies a file. Returns whether an agent is there.
     fn fetch(served: &str, claimed: &str) -> bool {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("served"), served).expect("written");

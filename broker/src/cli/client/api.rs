@@ -1,4 +1,4 @@
-//! The HTTP client of our own API: one call, repeated where that is safe, and its answer.
+//! The HTTP client of our own API: one call, retried where that is safe, and its reply.
 
 use std::time::Duration;
 
@@ -16,28 +16,28 @@ use super::problem::{CallError, Problem};
 use super::route::{Route, Target};
 use crate::terminal::ending::Ending;
 
-/// How often one call is made at most.
+/// The most attempts of one call.
 const ATTEMPTS: u32 = 5;
-/// The pause before the second attempt; it doubles from then on.
+/// The pause before the second attempt; each later pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// A service that wants a longer pause is told to the user instead of waited for.
+/// A longer pause is reported to the user instead.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long one answer may take.
+/// The timeout of one reply.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a connection may take to come about.
+/// The timeout of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a person waits before they are shown that something goes on.
+/// How long a call takes before the terminal shows progress.
 const QUIET: Duration = Duration::from_millis(400);
-/// How often what is drawn at the bottom of a terminal moves.
+/// How often the progress line moves.
 const TICK: Duration = Duration::from_millis(120);
-/// The most items of a page.
+/// The largest page of a list.
 const PAGE: &str = "200";
 
-/// Makes a write happen once.
+/// Makes a write idempotent.
 #[derive(Debug, Clone, Args)]
 pub(super) struct OnceArgs {
-    /// Repeats an earlier command under its key instead of doing it a second time; a new key is
-    /// made, when nothing is said.
+    /// Repeats an earlier command under its key instead of doing it a second time; by default, a new
+    /// key is generated.
     #[arg(long, value_name = "KEY", value_parser = parse_once_key)]
     idempotency_key: Option<String>,
 }
@@ -58,12 +58,12 @@ fn parse_once_key(text: &str) -> Result<String, String> {
     Err("must be 1 to 255 characters of plain ASCII without spaces".to_owned())
 }
 
-/// An answer: the document as it came, and as a value.
+/// A reply: the document as text, and as a value.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Document {
-    /// The text as the service wrote it.
+    /// The text that the service sent.
     pub(super) text: String,
-    /// What it says; `null` for what is no JSON.
+    /// The parsed JSON; `null` if the text is not JSON.
     pub(super) value: Value,
 }
 
@@ -88,7 +88,7 @@ impl From<Target> for Call {
 }
 
 impl Call {
-    /// With parameters; those that say nothing are left out.
+    /// With query parameters; empty ones are left out.
     pub(super) fn query<'a>(
         mut self,
         query: impl IntoIterator<Item = (&'a str, Option<String>)>,
@@ -105,14 +105,14 @@ impl Call {
         self
     }
 
-    /// To be done once, under this key, however often it is sent.
+    /// Sends this idempotency key, so that the service does the call once.
     pub(super) fn once(mut self, key: String) -> Self {
         self.once = Some(key);
         self
     }
 
-    /// Whether doing it a second time changes nothing. A plan or a token is made anew each time
-    /// and costs nothing.
+    /// Whether a second call changes nothing. A plan or a token is created again each time, at no
+    /// cost.
     fn is_repeatable(&self) -> bool {
         let route = self.target.route;
         self.once.is_some()
@@ -121,7 +121,7 @@ impl Call {
     }
 }
 
-/// A service, spoken to with a key.
+/// A service, called with a key.
 pub(super) struct Api {
     http: reqwest::Client,
     server: String,
@@ -149,12 +149,12 @@ impl Api {
         })
     }
 
-    /// From here on shows nothing while it waits: the caller shows progress of its own.
+    /// Shows no progress from here on: the caller shows its own.
     pub(super) fn hush(&mut self) {
         self.is_hushed = true;
     }
 
-    /// Makes the call and reads its JSON.
+    /// Makes the call and parses its JSON.
     pub(super) async fn send(&self, call: impl Into<Call>) -> Result<Document, CallError> {
         let text = self.text(call).await?;
         match serde_json::from_str(&text) {
@@ -165,7 +165,7 @@ impl Api {
         }
     }
 
-    /// Makes the call and gives the body as it came.
+    /// Makes the call and returns the raw body.
     pub(super) async fn text(&self, call: impl Into<Call>) -> Result<String, CallError> {
         let call = call.into();
         let mut tried = 0;
@@ -182,14 +182,14 @@ impl Api {
                 return outcome;
             };
             let told = format!(
-                "the service is busy or away; asking again in {:.1} s",
+                "the service is busy or unavailable; trying again in {:.1} s",
                 pause.as_secs_f32()
             );
             self.wait(&told, tokio::time::sleep(pause)).await;
         }
     }
 
-    /// A list: one page, or all of them put together.
+    /// A list: one page, or all of them joined.
     pub(super) async fn list(&self, call: Call, all: bool) -> Result<Document, CallError> {
         if !all {
             return self.send(call).await;
@@ -215,7 +215,7 @@ impl Api {
         })
     }
 
-    /// Opens a stream of events after the one named last; `None` where the service has none.
+    /// Opens a stream of events after the last one read; `None` if the service has none.
     pub(super) async fn stream(
         &self,
         target: Target,
@@ -236,7 +236,7 @@ impl Api {
         Ok(Some(response).filter(|response| response.status() == 200 && streams))
     }
 
-    /// Waits, and lets a person at a terminal see that something goes on once it takes long.
+    /// Waits, and shows progress on a terminal once it takes long.
     async fn wait<T>(&self, told: &str, work: impl Future<Output = T>) -> T {
         if self.is_hushed {
             return work.await;
@@ -273,7 +273,7 @@ impl Api {
 
     fn request(&self, call: &Call) -> reqwest::RequestBuilder {
         let route = call.target.route;
-        // The table holds plain methods alone.
+        // The table holds only valid methods.
         let method = Method::from_bytes(route.method().as_bytes()).unwrap_or(Method::GET);
         let url = format!("{}{}", self.server, call.target.path);
         let mut request = self.http.request(method, url);
@@ -291,7 +291,7 @@ impl Api {
     }
 
     fn failed(&self, source: reqwest::Error, repeat: Option<String>) -> CallError {
-        // The address is said already, and a query may hold more than a log should.
+        // The error already names the address, and a query may hold too much for a log.
         let source = source.without_url();
         let server = self.server.clone();
         if source.is_connect() {
@@ -306,7 +306,7 @@ impl Api {
     }
 }
 
-/// How long to wait before the call is made again; `None` where it is not.
+/// The pause before the next attempt; `None` if there is none.
 fn pause_before_retry(error: &CallError, call: &Call, tried: u32) -> Option<Duration> {
     let usual = FIRST_PAUSE * 2_u32.pow(tried.saturating_sub(1));
     let pause = match error {
@@ -322,7 +322,7 @@ fn pause_before_retry(error: &CallError, call: &Call, tried: u32) -> Option<Dura
     (tried < ATTEMPTS && pause <= LONGEST_PAUSE).then_some(pause)
 }
 
-/// A spinner on stderr; nothing, where that is no terminal.
+/// A spinner on stderr; hidden if stderr is no terminal.
 fn spinner(told: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner()
         .with_style(style("{spinner} {wide_msg}"))
@@ -331,8 +331,7 @@ fn spinner(told: &str) -> ProgressBar {
     bar
 }
 
-/// A bar on stderr that tells how far something is and how long it takes; nothing, where that is no
-/// terminal.
+/// A bar on stderr with progress and elapsed time; hidden if stderr is no terminal.
 pub(super) fn progress_bar() -> ProgressBar {
     let style = style("{spinner} [{bar:20}] {elapsed_precise} {wide_msg}").progress_chars("=> ");
     let bar = ProgressBar::new(1).with_style(style);
@@ -341,7 +340,7 @@ pub(super) fn progress_bar() -> ProgressBar {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // Templates are constants that can be read.
+    // Templates are valid constants.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 

@@ -1,4 +1,4 @@
-//! Arguments that several commands read alike.
+//! Arguments that several commands share.
 
 use std::num::NonZeroU32;
 
@@ -6,12 +6,12 @@ use market::demand::check::LONGEST_HOURS;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Reads a word of the API from the command line, so that a wrong one is refused here already.
+/// Parses a word of the API on the command line, so that a wrong one is refused before any call.
 pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(Value::String(text.to_owned())).map_err(|error| error.to_string())
 }
 
-/// Reads for how many hours.
+/// Parses a number of hours.
 pub(super) fn hours(text: &str) -> Result<NonZeroU32, String> {
     let hours = text.parse::<NonZeroU32>().ok();
     hours

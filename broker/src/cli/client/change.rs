@@ -1,4 +1,4 @@
-//! `broker confirm`, `cancel`, `release` and `extend`: what moves a reservation on.
+//! `broker confirm`, `cancel`, `release` and `extend`: they change the state of a reservation.
 
 use std::num::NonZeroU32;
 
@@ -17,10 +17,10 @@ use crate::cli::client::session::Session;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::print_next;
 
-/// Which reservation, and how it is spoken about.
+/// The reservation, and the service that has it.
 #[derive(Debug, Args)]
 struct ChangeArgs {
-    /// The reservation: its id, or how the id begins.
+    /// The reservation: its id, or the start of the id.
     #[arg(value_name = "ID", value_parser = parse_reservation)]
     id: String,
     #[command(flatten)]
@@ -29,7 +29,7 @@ struct ChangeArgs {
     service: ServiceArgs,
 }
 
-/// Confirms a hold; from the hand-off on it costs money.
+/// Confirms a hold; billing starts at the hand-off.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker confirm rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718")]
 pub(in crate::cli) struct ConfirmArgs {
@@ -37,7 +37,7 @@ pub(in crate::cli) struct ConfirmArgs {
     change: ChangeArgs,
 }
 
-/// Cancels before the hand-off, free of charge.
+/// Cancels a reservation before the hand-off, free of charge.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker cancel rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718")]
 pub(in crate::cli) struct CancelArgs {
@@ -45,24 +45,24 @@ pub(in crate::cli) struct CancelArgs {
     change: ChangeArgs,
 }
 
-/// Ends what is in use. Use is charged up to this moment and no further.
+/// Releases a reservation in use. Its use is charged up to this moment and no further.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker release rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --watch")]
 pub(in crate::cli) struct ReleaseArgs {
     #[command(flatten)]
     change: ChangeArgs,
-    /// Follows it until it is closed.
+    /// Follows the reservation until it is closed.
     #[arg(long)]
     watch: bool,
 }
 
-/// Moves the end of an active reservation out, at the same rate.
+/// Extends an active reservation, at the same rate.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker extend rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --hours 12")]
 pub(in crate::cli) struct ExtendArgs {
     #[command(flatten)]
     change: ChangeArgs,
-    /// By so many hours from the end that it has now.
+    /// Adds this many hours to the current end.
     #[arg(
         long,
         value_name = "N",
@@ -71,7 +71,7 @@ pub(in crate::cli) struct ExtendArgs {
         value_parser = hours
     )]
     hours: Option<NonZeroU32>,
-    /// To this time, such as 2026-12-24T18:00:00Z.
+    /// Sets the end to this time, such as 2026-12-24T18:00:00Z.
     #[arg(long, value_name = "TIME")]
     until: Option<DateTime<Utc>>,
 }
@@ -144,7 +144,7 @@ pub(super) async fn extend(args: ExtendArgs) -> Result<(), Ending> {
                 .value;
             let Some(end) = time(&now, "/window_end") else {
                 return Err(Ending::No(
-                    "its end is open; it lasts until it is released".to_owned(),
+                    "it has no fixed end; it lasts until you release it".to_owned(),
                 ));
             };
             later(end, hours)?

@@ -1,4 +1,4 @@
-//! `broker commitments`: capacity that is paid for already.
+//! `broker commitments`: capacity that is already paid for.
 
 use chrono::{DateTime, Utc};
 use clap::{ArgGroup, Args, Subcommand};
@@ -18,59 +18,59 @@ use crate::terminal::text::{print_answer, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum CommitmentsCommand {
-    /// Lists what is paid for and what is left of it, the newest first.
+    /// Lists commitments with what is left of each, newest first.
     List(ListArgs),
-    /// Makes capacity known that is paid for: plans take it first from then on. For administrators.
+    /// Registers capacity that is already paid for; plans use it first. For administrators.
     Add(Box<AddArgs>),
-    /// Removes one: no plan takes it any more; what is reserved stays as it is. For administrators.
+    /// Removes a commitment. Plans stop using it; reservations keep theirs. For administrators.
     Remove(RemoveArgs),
 }
 
-/// Lists what is paid for and what is left of it, the newest first.
+/// Lists commitments with what is left of each, newest first.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
     service: ServiceArgs,
 }
 
-/// Makes capacity known that is paid for: plans take it first from then on.
+/// Registers capacity that is already paid for; plans use it first from then on.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("thing").required(true).args(["sku", "gpu"]),
     after_help = "Example: broker commitments add --tenant ten_019a3f0e1c7b7d40b2a1c3d4e5f60718 --provider lambda --gpu H100-SXM --gpus 8 --nodes 16 --until 2027-03-31T00:00:00Z --name \"contract 4711\""
 )]
 pub(in crate::cli) struct AddArgs {
-    /// Where it was paid for.
+    /// The provider that was paid.
     #[arg(long, value_name = "ID")]
     provider: ProviderId,
-    /// The provider's own name for the thing.
+    /// The SKU: the provider's own name.
     #[arg(long)]
     sku: Option<String>,
-    /// The GPU, where no SKU is named.
+    /// The GPU, if you name no SKU.
     #[arg(long)]
     gpu: Option<Gpu>,
-    /// GPUs of one node; nodes of every size, when nothing is said.
+    /// GPUs in each node; any number by default.
     #[arg(long, value_name = "COUNT")]
     gpus: Option<u32>,
-    /// The country that it stands in.
+    /// The country of the nodes.
     #[arg(long, value_name = "CODE")]
     country: Option<Country>,
-    /// The region, as the provider writes it.
+    /// The region, in the provider's spelling.
     #[arg(long)]
     region: Option<String>,
-    /// Nodes that it is for at a time.
+    /// How many nodes it covers at a time.
     #[arg(long, value_name = "COUNT")]
     nodes: u32,
-    /// Node-hours that are left; as many as there are until it ends, when nothing is said.
+    /// Node-hours left; by default, every hour of its nodes until it ends.
     #[arg(long, value_name = "HOURS")]
     node_hours: Option<u32>,
-    /// US dollars that a node still costs an hour; nothing, when nothing is said.
+    /// US dollars per node-hour still to pay; none by default.
     #[arg(long, value_name = "USD", value_parser = parse_usd)]
     usd_per_node_hour: Option<Money>,
     /// When it ends.
     #[arg(long, value_name = "TIME")]
     until: DateTime<Utc>,
-    /// What to call it: the number of a contract, say.
+    /// A name for it, such as the number of a contract.
     #[arg(long)]
     name: String,
     #[command(flatten)]
@@ -107,7 +107,7 @@ impl AddArgs {
     }
 }
 
-/// Removes one: no plan takes it any more; what is reserved stays as it is.
+/// Removes a commitment: plans stop using it, and reservations keep theirs.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RemoveArgs {
     /// The commitment.
@@ -133,7 +133,7 @@ async fn list(args: ListArgs) -> Result<(), Ending> {
         let commitments = items(commitments, "items");
         if commitments.is_empty() {
             return Ok(print_text(
-                "There are none. An administrator makes capacity known that is paid for with \
+                "There are none. An administrator registers prepaid capacity with \
                  `broker commitments add`.",
             )?);
         }
@@ -164,7 +164,7 @@ async fn list(args: ListArgs) -> Result<(), Ending> {
     })
 }
 
-/// What a commitment is for: the SKU, or else the GPU with the size of a node.
+/// What a commitment covers: the SKU, or else the GPU with the size of a node.
 fn thing(commitment: &Value) -> String {
     let named = |at: &str| Some(text(commitment, at)).filter(|text| !text.is_empty());
     let size = |gpu: String| match commitment["gpus"].as_u64() {
@@ -201,10 +201,7 @@ async fn remove(args: RemoveArgs) -> Result<(), Ending> {
     let told = if session.json {
         json!({ "id": args.id, "removed": true }).to_string()
     } else {
-        format!(
-            "Removed {}. What is reserved on it stays as it is.",
-            args.id
-        )
+        format!("Removed {}. Reservations that use it keep it.", args.id)
     };
     Ok(print_answer(&told, session.json)?)
 }

@@ -1,4 +1,4 @@
-//! `broker completions`: what a shell needs to complete the commands.
+//! `broker completions`: completion scripts for shells.
 
 use clap::{Args, ValueEnum};
 use clap_complete::{Shell, generate};
@@ -6,7 +6,7 @@ use clap_complete::{Shell, generate};
 use crate::terminal::ending::Ending;
 use crate::terminal::text::print_line;
 
-/// Prints what a shell needs to complete these commands.
+/// Prints the completion script of a shell.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  mkdir -p ~/.local/share/bash-completion/completions ~/.zfunc ~/.config/fish/completions\n  broker completions bash > ~/.local/share/bash-completion/completions/broker\n  broker completions zsh > ~/.zfunc/_broker\n  broker completions fish > ~/.config/fish/completions/broker.fish\n\nzsh finds them with this line in ~/.zshrc: fpath+=~/.zfunc; autoload -Uz compinit && compinit"

@@ -1,4 +1,4 @@
-//! Which service a command speaks to, and with which key: flags before the environment before the
+//! The service and the key of a command: from flags, else from the environment, else from the
 //! profile.
 
 use std::net::IpAddr;
@@ -13,25 +13,25 @@ use super::profile::{self, Profile, Profiles, parse_name};
 use crate::cli::input::read_text;
 use crate::terminal::ending::Ending;
 
-/// The service, the key for it, and the form of the answer.
+/// The service, the key for it, and the format of the output.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Service")]
 pub(super) struct ServiceArgs {
-    /// The service's address; else that of the named profile, `BROKER_URL`, or the profile logged
-    /// in last.
+    /// The service's address; default: that of the named profile, `BROKER_URL`, or the profile of the
+    /// last login.
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
-    /// A profile that `broker login` kept; else `BROKER_PROFILE`, or the one logged in last.
+    /// A profile saved by `broker login`; default: `BROKER_PROFILE`, or that of the last login.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub(super) profile: Option<String>,
-    /// A file that holds the API key alone; else the named profile's, `BROKER_KEY`, or the key of
-    /// the profile logged in last.
+    /// A file that holds only the API key; default: the key of the named profile, `BROKER_KEY`, or the
+    /// key of the last login.
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
-    /// Lets the key travel unencrypted to another host than this one.
+    /// Allows sending the key unencrypted to another host.
     #[arg(long)]
     pub(super) insecure_http: bool,
-    /// For an administrator: the tenant that the call is about.
+    /// For administrators: the tenant to act for.
     #[arg(long, value_name = "ID")]
     pub(super) tenant: Option<TenantId>,
     /// Prints the API's JSON: one document on stdout, nothing else.
@@ -39,7 +39,7 @@ pub(super) struct ServiceArgs {
     pub(super) json: bool,
 }
 
-/// What the environment says.
+/// The settings from the environment.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     url: Option<String>,
@@ -65,28 +65,28 @@ impl Environment {
         })
     }
 
-    /// The key, when there is one.
+    /// The key, if there is one.
     pub(super) fn key(&self) -> Option<&SecretString> {
         self.key.as_ref()
     }
 }
 
-/// A service, and how to speak to it.
+/// A service, and the key for it.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The address that paths are appended to.
     pub(super) server: Address,
     /// The key; public routes need none.
     pub(super) key: Option<SecretString>,
-    /// The profile that the address or the key came from.
+    /// The profile of the address or the key.
     pub(super) profile: Option<String>,
 }
 
-/// Settles the service and the key from what was given.
+/// Selects the service and the key from the arguments.
 ///
-/// The key of a profile is for the service of that profile and is sent to no other.
-/// Errors: wrong input, where no service is known, a profile or file is not there, or the key
-/// would travel unencrypted.
+/// The key of a profile is sent only to the service of that profile.
+/// Errors: wrong input if no service is named, a profile or file is missing, or the key would be sent
+/// unencrypted.
 pub(super) fn connect(
     args: &ServiceArgs,
     environment: &Environment,
@@ -107,7 +107,7 @@ pub(super) fn connect(
         .or(usual.map(|(_, profile)| profile.server.as_str()))
         .ok_or_else(|| {
             Ending::wrong_input(
-                "no service is known; log in with `broker login --server URL`, or give --server \
+                "no service is named; log in with `broker login --server URL`, or give --server \
                  or BROKER_URL",
             )
         })?;
@@ -154,10 +154,10 @@ fn find_profile<'a>(
     })
 }
 
-/// Settles the connection of a command from its flags, the environment and the kept profiles.
+/// Selects the connection of a command from its flags, the environment and the saved profiles.
 pub(super) fn settle(args: &ServiceArgs) -> Result<Connection, Ending> {
     let environment = Environment::read()?;
-    // Whoever says everything by flags or environment needs no place for profiles.
+    // With everything in flags or the environment, no profile file is needed.
     let all_said = args.profile.is_none()
         && environment.profile.is_none()
         && (args.server.is_some() || environment.url.is_some())
@@ -170,7 +170,7 @@ pub(super) fn settle(args: &ServiceArgs) -> Result<Connection, Ending> {
     connect(args, &environment, &profiles)
 }
 
-/// The address for a login: flags, then the environment, then the profile logged in to again.
+/// The address of a login: from flags, else the environment, else the profile to log in to again.
 pub(super) fn login_server(
     args: &ServiceArgs,
     environment: &Environment,
@@ -182,7 +182,7 @@ pub(super) fn login_server(
         .or(environment.url.as_deref())
         .or(again.map(|profile| profile.server.as_str()))
         .ok_or_else(|| {
-            Ending::wrong_input("say which service with --server URL, such as https://HOST")
+            Ending::wrong_input("name the service with --server URL, such as https://HOST")
         })?;
     let server = Address::parse(server)?;
     server.check_encryption(args.insecure_http)?;
@@ -202,14 +202,14 @@ pub(super) fn login_profile(
         .unwrap_or_else(|| "default".to_owned())
 }
 
-/// Reads the key that a file holds alone; `-` is standard input.
+/// Reads the key from a file that holds nothing else; `-` is standard input.
 pub(super) fn read_key_file(file: &Path) -> Result<SecretString, Ending> {
     let shown = file.display();
     let text = read_text("the key file", file)?;
     check_key(&text, &format!("the key file {shown}"))
 }
 
-/// Checks that a text can be a key. What it is instead is not quoted: it may be half of a key.
+/// Checks that a text can be a key. The text is not quoted: it may be part of a key.
 pub(super) fn check_key(text: &str, whence: &str) -> Result<SecretString, Ending> {
     let key = text.trim();
     if key.is_empty() || key.len() > 4_096 || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -233,7 +233,7 @@ impl std::fmt::Display for Address {
 impl Address {
     /// Reads an address.
     ///
-    /// Errors: wrong input. An address with a password in it is not quoted.
+    /// Errors: wrong input. An address with a password is not quoted.
     pub(super) fn parse(text: &str) -> Result<Self, Ending> {
         let refuse = |why: &str| {
             Ending::wrong_input(format!(
@@ -275,8 +275,8 @@ impl Address {
             return Ok(());
         }
         Err(Ending::wrong_input(format!(
-            "{self} is another host and not encrypted, so that anybody between could read the \
-             key; use https://, or agree to it with --insecure-http"
+            "{self} is another host and not encrypted, so others on the network could read the \
+             key; use https://, or accept this with --insecure-http"
         )))
     }
 }

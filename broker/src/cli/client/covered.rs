@@ -1,4 +1,4 @@
-//! What is paid for already, as tables and sheets show it: at what rate, and until when.
+//! Prepaid capacity in tables and sheets: its rate, and its end.
 
 use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
@@ -9,20 +9,20 @@ use super::sheet::{NOTHING, items, moment, price, time};
 /// The headings of [`cells`].
 pub(super) const HEADINGS: [&str; 2] = ["covered at", "covered until"];
 
-/// What is said of a line: the rate per GPU-hour that it stands at while a commitment pays, and the moment
-/// from which on it costs its own. `covered` is that of the line, or `null`.
+/// The cells of a line: its rate per GPU-hour while a commitment covers it, and the time from which its
+/// own rate applies. `covered` is that of the line, or `null`.
 pub(super) fn cells(covered: &Value) -> [String; 2] {
     let until = time(covered, "/until");
     let until = until.map_or_else(|| NOTHING.to_owned(), minute);
     [price(covered, "/rate_usd_gpu_hour"), until]
 }
 
-/// A moment to the minute: "2026-11-21 13:00".
+/// A time to the minute: "2026-11-21 13:00".
 fn minute(at: DateTime<Utc>) -> String {
     at.format("%Y-%m-%d %H:%M").to_string()
 }
 
-/// What a line costs per GPU-hour at a moment: as covered until that ends, its own rate from then on.
+/// The rate of a line per GPU-hour at a time: the covered rate until that ends, then its own.
 pub(super) fn rate_at(line: &Value, now: DateTime<Utc>) -> Option<Decimal> {
     let covered = &line["covered"];
     let rate = match time(covered, "/until") {
@@ -32,8 +32,8 @@ pub(super) fn rate_at(line: &Value, now: DateTime<Utc>) -> Option<Decimal> {
     rate?.parse().ok()
 }
 
-/// When the first of the commitments that pay for lines ends, and that prices change then; empty where
-/// none pays any more.
+/// The first end of a commitment that covers a line, and how the price changes then; empty if no line
+/// is covered any more.
 pub(super) fn first_end(priced: &Value, now: DateTime<Utc>) -> String {
     let lines = items(priced, "lines").iter();
     let ends = lines.filter_map(|line| {

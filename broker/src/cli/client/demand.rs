@@ -1,4 +1,4 @@
-//! What is wanted, from a file or from short flags.
+//! The demand, from a file or from short flags.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -21,40 +21,40 @@ use crate::cli::client::argument::{hours, word};
 use crate::cli::input::read_text;
 use crate::terminal::ending::Ending;
 
-/// What is wanted: a demand in a file, or GPUs by short flags.
+/// The demand: from a file, or as GPUs by short flags.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What is wanted")]
+#[command(next_help_heading = "Demand")]
 pub(super) struct DemandArgs {
     /// A demand of any kind as JSON; `-` reads it from standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "gpu")]
     demand: Option<PathBuf>,
-    /// A GPU (`H100-SXM`), a family (`H100`), a size of one (`A100-80GB`), a least memory (`40GB+`) or
-    /// `any`; several with commas between them, of which any will do.
+    /// A GPU (`H100-SXM`), a family (`H100`), one memory size (`A100-80GB`), a minimum memory (`40GB+`) or
+    /// `any`; separate alternatives with commas.
     #[arg(long, value_delimiter = ',', value_parser = word::<GpuWanted>)]
     gpu: Vec<GpuWanted>,
-    /// GPUs in each node: `8`, or from `4` to `8` as `4-8`.
+    /// GPUs in each node: `8`, or a range such as `4-8`.
     #[arg(long, value_name = "N", requires = "gpu", default_value = "1", value_parser = counts)]
     count: Counts,
-    /// Nodes.
+    /// Number of nodes.
     #[arg(long, value_name = "N", requires = "gpu", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     nodes: u32,
-    /// What must join several nodes: any, rdma, infiniband. With the last two they are proved together,
-    /// replaced together before the hand-off, and end together when one of them is lost in use.
+    /// The fabric between several nodes: any, rdma, infiniband. With rdma or infiniband the nodes are
+    /// verified together and replaced together before the hand-off. If one fails in use, all of them end.
     #[arg(long, value_name = "FABRIC", requires = "gpu", value_parser = word::<FabricWanted>, conflicts_with = "allow_ethernet")]
     fabric: Option<FabricWanted>,
-    /// Memory of each GPU, at least, as its maker states it (80 takes an H100).
+    /// Minimum memory of each GPU, as its maker states it (80 includes an H100).
     #[arg(long, value_name = "GIB", requires = "gpu", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     gpu_memory_gib: Option<u32>,
-    /// Main memory of each node, at least.
+    /// Minimum main memory of each node.
     #[arg(long, value_name = "GIB", requires = "gpu", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     host_memory_gib: Option<u32>,
-    /// Virtual CPUs of each node, at least.
+    /// Minimum virtual CPUs of each node.
     #[arg(long, value_name = "N", requires = "gpu", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     vcpus: Option<u32>,
     /// Spot instead of on demand.
     #[arg(long, requires = "gpu")]
     spot: bool,
-    /// For so many hours; the end stays open, when nothing is said.
+    /// For this many hours; by default, without a fixed end.
     #[arg(long, value_name = "N", requires = "gpu", conflicts_with = "until", value_parser = hours)]
     hours: Option<NonZeroU32>,
     /// Until this time, such as 2026-12-24T18:00:00Z.
@@ -63,7 +63,7 @@ pub(super) struct DemandArgs {
     /// Only in this country, such as `US`; may be repeated.
     #[arg(long, value_name = "CODE", requires = "gpu", value_parser = word::<Country>)]
     country: Vec<Country>,
-    /// Only in this region, as its seller writes it; may be repeated.
+    /// Only in this region, in the provider's spelling; may be repeated.
     #[arg(long, value_name = "REGION", requires = "gpu")]
     region: Vec<String>,
     /// Only machines of this kind: bare_metal, vm, container, managed; may be repeated.
@@ -81,22 +81,22 @@ pub(super) struct DemandArgs {
     /// Only from providers with this certification, such as `iso27001`; may be repeated.
     #[arg(long, value_name = "NAME", requires = "gpu", value_parser = word::<CertificationName>)]
     certification: Vec<CertificationName>,
-    /// Lets several nodes be joined by plain Ethernet: the older word for `--fabric any`.
+    /// Allows plain Ethernet between several nodes: the older form of `--fabric any`.
     #[arg(long, requires = "gpu")]
     allow_ethernet: bool,
-    /// How deeply its nodes prove themselves before the hand-off: quick, standard, deep.
+    /// The verification level of its nodes before the hand-off: quick, standard, deep.
     #[arg(long, value_name = "LEVEL", requires = "gpu", value_parser = word::<Level>)]
     verification: Option<Level>,
-    /// At most so many US dollars per GPU-hour, also for a replacement.
+    /// Maximum US dollars per GPU-hour, also for a replacement.
     #[arg(long, value_name = "USD", value_parser = word::<Rate>)]
     max_usd_per_gpu_hour: Option<Rate>,
-    /// At most so many US dollars per hour for everything.
+    /// Maximum US dollars per hour for everything.
     #[arg(long, value_name = "USD", value_parser = word::<Money>)]
     max_usd_per_hour: Option<Money>,
 }
 
 impl DemandArgs {
-    /// What must not be passed, when anything.
+    /// The price ceiling, if any.
     pub(super) fn ceiling(&self) -> Option<Ceiling> {
         let ceiling = Ceiling {
             usd_per_gpu_hour: self.max_usd_per_gpu_hour,
@@ -105,16 +105,16 @@ impl DemandArgs {
         (ceiling != Ceiling::default()).then_some(ceiling)
     }
 
-    /// The demand as the API takes it, the ceiling included.
+    /// The demand in the form of the API, with the ceiling.
     ///
-    /// Errors: wrong input, where nothing is wanted or the file cannot be used.
+    /// Errors: wrong input if there is no demand or the file cannot be used.
     pub(super) fn read(&self) -> Result<Value, Ending> {
         if let Some(file) = &self.demand {
             return self.read_file(file);
         }
         if self.gpu.is_empty() {
             return Err(Ending::wrong_input(
-                "say what is wanted: --demand FILE, or --gpu H100-SXM --count 8",
+                "give a demand: --demand FILE, or --gpu H100-SXM --count 8",
             ));
         }
         let gpu = GpusWanted::any_of(self.gpu.clone()).ok_or_else(|| {
@@ -180,7 +180,7 @@ impl DemandArgs {
     }
 }
 
-/// Reads `8` or `4-8`.
+/// Parses `8` or `4-8`.
 fn counts(text: &str) -> Result<Counts, String> {
     let read = |number: &str| number.parse().ok().filter(|n| (1..=1_024).contains(n));
     let (min, max) = text.split_once('-').unwrap_or((text, text));
@@ -193,12 +193,12 @@ fn counts(text: &str) -> Result<Counts, String> {
     }
 }
 
-/// A part of the demand, unless it says nothing.
+/// A part of the demand, unless it is empty.
 fn said<T: Default + PartialEq>(part: T) -> Option<T> {
     (part != T::default()).then_some(part)
 }
 
-/// Reads a file of JSON; whether it makes a demand is the service's to say.
+/// Reads a file of JSON; the service checks whether it is a demand.
 fn read_json(file: &Path) -> Result<Value, Ending> {
     let shown = file.display();
     let text = read_text("the demand", file)?;

@@ -1,5 +1,5 @@
-//! Which private key `ssh` logs in with: the one whose public half the machines got. It never leaves its
-//! place; only its path is written.
+//! Finds the private key for `ssh`: the one whose public half was installed on the machines. The key is
+//! never copied; only its path is written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use super::sheet::{items, text};
 use crate::cli::client::session::Session;
 use crate::terminal::ending::Ending;
 
-/// How the file of a public key ends.
+/// The extension of public key files.
 const PUBLIC: &str = "pub";
 
-/// What a configuration of ssh logs in with.
+/// The keys that a configuration of ssh names.
 #[derive(Debug, Default)]
 pub(super) struct Identities {
-    /// Private keys; and public ones whose private halves are kept elsewhere, such as by an agent.
+    /// Private keys, and public keys whose private halves are elsewhere, such as in an agent.
     pub(super) files: Vec<PathBuf>,
     /// Whether any of them is a private key.
     pub(super) has_private: bool,
 }
 
-/// The keys that a configuration of ssh names: the private one that was given, else those of the tenant's
-/// keys that are known here.
+/// The keys for a configuration of ssh: the given private key, else those of the tenant's keys that are
+/// on this machine.
 ///
-/// Errors: wrong input, where the one given is not there.
+/// Errors: wrong input if the given key is missing.
 pub(super) async fn identities(
     session: &Session,
     given: Option<&Path>,
@@ -42,14 +42,14 @@ pub(super) async fn identities(
         let path = std::path::absolute(file).map_err(|error| refuse(error.to_string()))?;
         fs::metadata(&path).map_err(|error| refuse(error.to_string()))?;
         if !stands_for_itself(&path) {
-            return Err(refuse("its path is none that ssh reads".to_owned()));
+            return Err(refuse("ssh cannot read its path".to_owned()));
         }
         return Ok(Identities {
             files: vec![path],
             has_private: true,
         });
     }
-    // Who may not list the keys still gets the way to the nodes.
+    // A caller who may not list the keys still gets the connection details.
     let listed = session
         .api
         .list(Route::ListSshKeys.all().into(), true)
@@ -67,7 +67,7 @@ pub(super) async fn identities(
     Ok(identities_of(public))
 }
 
-/// The private halves of public keys, and those keys of which there is none here.
+/// The private halves of public keys, and the public keys that have none here.
 fn identities_of(public: impl Iterator<Item = PathBuf>) -> Identities {
     let mut found = Identities::default();
     for file in public {
@@ -84,8 +84,8 @@ fn identities_of(public: impl Iterator<Item = PathBuf>) -> Identities {
     found
 }
 
-/// Remembers where the public key lies that was added from a file, so that `access` finds its private half.
-/// A home that cannot keep it does without.
+/// Records the path of a public key that was added from a file, so that `access` finds its private half.
+/// If it cannot be saved, the path is not recorded.
 pub(super) fn remember(file: &Path) {
     let (Ok(profiles_file), Ok(path)) = (profile::file(), std::path::absolute(file)) else {
         return;
@@ -101,13 +101,13 @@ pub(super) fn remember(file: &Path) {
     }
 }
 
-/// Whether a path stands for itself within double quotes in a configuration of ssh.
+/// Whether a path needs no escaping within double quotes in a configuration of ssh.
 pub(super) fn stands_for_itself(path: &Path) -> bool {
     let is_plain = |path: &str| !path.chars().any(|c| c.is_control() || "\"%$\\".contains(c));
     path.to_str().is_some_and(is_plain)
 }
 
-/// The files of public keys that were added from here, and those where OpenSSH keeps its own.
+/// The files of public keys that were added from this machine, and those in OpenSSH's own directory.
 fn known_here() -> Vec<PathBuf> {
     let profiles = profile::file().and_then(|file| Profiles::read(&file));
     let mut known: Vec<PathBuf> = profiles
@@ -124,15 +124,15 @@ fn known_here() -> Vec<PathBuf> {
     known
 }
 
-/// The private key beside a public one; `None` where that is kept elsewhere, such as by an agent, which
-/// knows by the public one which to use.
+/// The private key beside a public one; `None` if it is elsewhere, such as in an agent, which selects it
+/// by its public key.
 fn private_half(file: &Path) -> Option<PathBuf> {
     let is_public = file.extension().is_some_and(|end| end == PUBLIC);
     let private = file.with_extension("");
     (is_public && private.is_file()).then_some(private)
 }
 
-/// The fingerprint of the public key in a file, as `ssh` and the service show it; `None` where it holds none.
+/// The fingerprint of the public key in a file, as `ssh` and the service show it; `None` without a key.
 fn fingerprint_of(file: &Path) -> Option<String> {
     let line = fs::read_to_string(file).ok()?;
     let blob = STANDARD.decode(line.split_whitespace().nth(1)?).ok()?;
@@ -167,7 +167,7 @@ mod tests {
         let line =
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL/jvLoaH32TkoT3REDQJN2Kns8sKpmipKlobgQsB0mt ada";
         fs::write(&public, line).expect("written");
-        // As `ssh-keygen -l` prints it.
+        // The output of `ssh-keygen -l`.
         let print = "SHA256:CAmcjzXaiFN8RInmaYctL7Xr1ku00OJmF6tjbCtUVcA";
         assert_eq!(fingerprint_of(&public).as_deref(), Some(print));
         let found = || {

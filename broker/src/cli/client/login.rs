@@ -22,12 +22,11 @@ use crate::terminal::aside::note;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{clean, print_line, print_text};
 
-/// Checks an API key against a service, and keeps both as a profile.
+/// Checks an API key with a service, and saves both as a profile.
 ///
-/// The key comes from --key-file, BROKER_KEY, standard input, or a prompt that does not show it;
-/// never from the command line, which others can see. The profile that was logged in last is used
-/// by every command that names none. It is kept in `$XDG_CONFIG_HOME/gpu-broker/profiles.toml`,
-/// for its user alone.
+/// The key is read from --key-file, BROKER_KEY, standard input, or a prompt that does not show it. It is
+/// never read from the command line, which others can see. Commands without a profile use that of the last
+/// login. Profiles are in `$XDG_CONFIG_HOME/gpu-broker/profiles.toml`, readable only by you.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker login --server https://broker.example.com")]
 pub(in crate::cli) struct LoginArgs {
@@ -35,11 +34,11 @@ pub(in crate::cli) struct LoginArgs {
     service: ServiceArgs,
 }
 
-/// Forgets a profile and its key. The key itself stays good; its tenant revokes it.
+/// Deletes a profile and its key. The key itself stays valid until its tenant revokes it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker logout")]
 pub(in crate::cli) struct LogoutArgs {
-    /// The profile; the one that was logged in last, when nothing is said.
+    /// The profile; by default, that of the last login.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     profile: Option<String>,
     /// One JSON object, for programs.
@@ -47,7 +46,7 @@ pub(in crate::cli) struct LogoutArgs {
     json: bool,
 }
 
-/// Shows which service is spoken to, and what the key allows.
+/// Shows the service in use, and the rights of the key.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker whoami")]
 pub(in crate::cli) struct WhoamiArgs {
@@ -96,7 +95,7 @@ pub(super) async fn login(args: LoginArgs) -> Result<(), Ending> {
     ))?)
 }
 
-/// A profile for a key that is made here: the service need not run yet.
+/// A profile for a newly created key: the service need not run yet.
 pub(in crate::cli) struct NewProfile {
     file: PathBuf,
     profiles: Profiles,
@@ -105,11 +104,11 @@ pub(in crate::cli) struct NewProfile {
 }
 
 impl NewProfile {
-    /// A profile for the service at this address; the one that is used where none is named, when
-    /// nothing is said.
+    /// A profile for the service at this address; by default, the profile that is used when none is
+    /// named.
     ///
-    /// Errors: wrong input, for an address that keys may not travel to, profiles that cannot be read,
-    /// and one that holds a key already, unless it is to be forgotten by `force`.
+    /// Errors: wrong input if keys may not be sent to the address, if the profiles cannot be read, or if
+    /// the profile already holds a key and `force` is not set.
     pub(in crate::cli) fn of(
         server: &str,
         name: Option<&str>,
@@ -122,8 +121,8 @@ impl NewProfile {
         let name = name.or(profiles.default.as_deref()).unwrap_or("default");
         if let Some(held) = profiles.profiles.get(name).filter(|_| !force) {
             return Err(Ending::wrong_input(format!(
-                "profile {name} holds a key already, for {} at {}; keep this one beside it with \
-                 --profile NAME, or put it in its place with --force",
+                "profile {name} holds a key already, for {} at {}; save this one under another name with \
+                 --profile NAME, or replace the old key with --force",
                 held.whose(),
                 held.server
             )));
@@ -136,7 +135,7 @@ impl NewProfile {
         })
     }
 
-    /// Keeps the key of this tenant, and says where.
+    /// Saves the key of this tenant, and returns a message that says where.
     pub(in crate::cli) fn keep(
         mut self,
         key: SecretString,
@@ -155,13 +154,13 @@ impl NewProfile {
         }
         let (name, file) = (self.name, self.file.display());
         Ok(format!(
-            "Kept the key for {} as profile {name} in {file}.",
+            "Saved the key for {} as profile {name} in {file}.",
             self.server
         ))
     }
 }
 
-/// Reads the key from a terminal without showing it, or from what is piped in.
+/// Reads the key from a terminal without showing it, or from piped input.
 fn ask_for_key(server: &str) -> Result<SecretString, Ending> {
     if !std::io::stdin().is_terminal() {
         return read_key_file("-".as_ref());
@@ -178,7 +177,7 @@ pub(super) fn logout(args: &LogoutArgs) -> Result<(), Ending> {
     let name = args.profile.clone().or_else(|| profiles.default.clone());
     let Some(name) = name.filter(|name| profiles.profiles.remove(name).is_some()) else {
         return Err(Ending::No(
-            "there is no such profile; nothing was forgotten".to_owned(),
+            "there is no such profile; nothing was deleted".to_owned(),
         ));
     };
     if profiles.default.as_ref() == Some(&name) {
@@ -188,7 +187,7 @@ pub(super) fn logout(args: &LogoutArgs) -> Result<(), Ending> {
     if args.json {
         return Ok(print_line(&json!({ "forgotten": name }).to_string())?);
     }
-    Ok(print_text(&format!("Forgot profile {name} and its key."))?)
+    Ok(print_text(&format!("Deleted profile {name} and its key."))?)
 }
 
 pub(super) async fn whoami(args: WhoamiArgs) -> Result<(), Ending> {
@@ -216,14 +215,14 @@ pub(super) async fn whoami(args: WhoamiArgs) -> Result<(), Ending> {
     ])
 }
 
-/// What projects are called; where there are none, nothing.
+/// The names of projects; empty without any.
 fn names(projects: &Value) -> String {
     let projects = projects.as_array().into_iter().flatten();
     let names = projects.filter_map(|project| project["name"].as_str());
     names.map(clean).collect::<Vec<_>>().join(", ")
 }
 
-/// Whose key it is, from the token that the service trades it for. The token itself is dropped:
+/// The owner of the key, from the token that the service issues for it. The token itself is dropped:
 /// it is a secret too.
 async fn identity(connection: &Connection) -> Result<Value, Ending> {
     let api = Api::new(connection, None)?;
@@ -234,11 +233,11 @@ async fn identity(connection: &Connection) -> Result<Value, Ending> {
         .and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok())
         .and_then(|claims| serde_json::from_slice::<Value>(&claims).ok())
         .ok_or_else(|| {
-            let why = "the service took the key and did not say whose it is; \
+            let why = "the service accepted the key but did not name its owner; \
                        is it of another version than this command?";
             Ending::No(why.to_owned())
         })?;
-    // A provider's key, and one without the scope, have none to see.
+    // The key of a provider, and a key without the scope, can list none.
     let projects = api.list(Route::ListProjects.all().into(), true).await;
     let projects = projects.ok().map(|mut answer| answer.value["items"].take());
     Ok(json!({

@@ -1,4 +1,4 @@
-//! `broker offers`: what is sold right now.
+//! `broker offers`: the offers on sale now.
 
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -23,10 +23,10 @@ use crate::terminal::ending::Ending;
 use crate::terminal::price::marked_price;
 use crate::terminal::text::print_text;
 
-/// Lists what is sold right now, the cheapest GPU-hour first. Needs no login.
+/// Lists the offers on sale now, cheapest GPU-hour first. Needs no login.
 ///
-/// A wide terminal or a pipe shows every column; a narrow one does without some.
-/// Exit status: 0 something is sold, 1 nothing is, 2 wrong input.
+/// A narrow terminal hides some columns; a wide one and a pipe show all.
+/// Exit status: 0 there are offers, 1 there are none, 2 wrong input.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker offers --gpu H100-SXM --country US --min-gpus 8")]
 pub(in crate::cli) struct OffersArgs {
@@ -45,25 +45,25 @@ pub(in crate::cli) struct OffersArgs {
     /// Only under these terms: on_demand, spot, reserved, window, floor.
     #[arg(long, value_parser = word::<Terms>)]
     terms: Option<Terms>,
-    /// Only nodes joined like this, such as `infiniband_ndr400`.
+    /// Only nodes with this fabric between them, such as `infiniband_ndr400`.
     #[arg(long, value_name = "FABRIC", value_parser = word::<Internode>)]
     internode: Option<Internode>,
-    /// At most so many US dollars per GPU-hour.
+    /// Maximum US dollars per GPU-hour.
     #[arg(long, value_name = "USD", value_parser = word::<Money>)]
     max_usd_per_gpu_hour: Option<Money>,
-    /// At least so many GPUs in a node.
+    /// Minimum GPUs in a node.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     min_gpus: Option<u32>,
-    /// Shows what is sold out as well.
+    /// Includes offers that are sold out.
     #[arg(long)]
     include_unavailable: bool,
-    /// The order: price, or provider and then price.
+    /// The order: by price, or by provider and then price.
     #[arg(long, value_parser = ["price", "provider"])]
     sort: Option<String>,
-    /// How many to show.
+    /// How many offers to show.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: Option<u32>,
-    /// Shows all of them.
+    /// Shows all offers.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub(super) async fn run(args: OffersArgs) -> Result<(), Ending> {
     let found = session.api.list(args.call(), args.all).await?;
     session.show(&found, print_offers)?;
     if items(&found.value, "items").is_empty() {
-        let why = "nothing is sold that passes these filters; leave some out, or add --include-unavailable";
+        let why = "no offer passes these filters; leave some out, or add --include-unavailable";
         return Err(Ending::No(why.to_owned()));
     }
     Ok(())
@@ -121,7 +121,7 @@ const HEADINGS: [&str; 12] = [
     "id",
 ];
 
-/// What a narrow terminal does without. Terms, fabric and place change the price, so they stay.
+/// The columns that a narrow terminal hides. Terms, fabric and place change the price, so they stay.
 const SPARE: [&str; 5] = ["id", "USD/h", "machine", "read", "SKU"];
 
 fn print_offers(page: &Value) -> Result<(), Ending> {
@@ -142,7 +142,7 @@ fn print_offers(page: &Value) -> Result<(), Ending> {
 }
 
 fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
-    // What is too old to be matched is said in a column that stays.
+    // A stale offer is marked in a column that is always shown.
     let free = match offer["stale"] == true {
         true => "stale".to_owned(),
         false => free(offer),
@@ -163,12 +163,12 @@ fn row(offer: &Value, now: DateTime<Utc>) -> Vec<String> {
     ]
 }
 
-/// A price of an offer, marked where the provider may take back what it is for.
+/// A price of an offer, marked if the provider may reclaim the capacity.
 pub(super) fn marked(offer: &Value, pointer: &str) -> String {
     marked_price(price(offer, pointer), is_spot(offer))
 }
 
-/// Whether the provider of an offer may take back what it sells.
+/// Whether the provider of an offer may reclaim the capacity.
 pub(super) fn is_spot(offer: &Value) -> bool {
     offer["terms"] == "spot"
 }
@@ -178,7 +178,7 @@ pub(super) fn gpus(offer: &Value) -> String {
     format!("{} x {}", text(offer, "/gpus"), text(offer, "/gpu"))
 }
 
-/// Where an offer stands, country first.
+/// The place of an offer, country first.
 pub(super) fn place(offer: &Value) -> String {
     let parts = [text(offer, "/place/country"), text(offer, "/place/region")];
     let known: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -189,7 +189,7 @@ pub(super) fn place(offer: &Value) -> String {
     }
 }
 
-/// How many nodes are free, as far as the provider says.
+/// How many nodes are free, if the provider reports it.
 fn free(offer: &Value) -> String {
     match offer["availability"]["nodes"].as_u64() {
         Some(nodes) if offer["availability"]["at_least"] == true => format!("{nodes}+"),
@@ -212,7 +212,7 @@ fn sheet_of(offer: &Value, now: DateTime<Utc>) -> Vec<(&'static str, String)> {
     let orderable = if offer["orderable"] == true {
         "yes"
     } else {
-        "no, it is only compared with"
+        "no, only for comparison"
     };
     vec![
         ("offer", text(offer, "/offer_id")),

@@ -1,4 +1,4 @@
-//! `broker plan`: candidates with reasons, and what kept the rest out.
+//! `broker plan`: candidates with reasons, and why other offers do not match.
 
 use clap::Args;
 use matcher::{HybridPlan, ReasonCode};
@@ -20,10 +20,10 @@ use crate::terminal::ending::Ending;
 use crate::terminal::plan_lines;
 use crate::terminal::text::{clean, hanging, print_line, print_next, print_text};
 
-/// Finds what satisfies a demand, best first, and says why the rest does not.
+/// Finds offers for a demand, best first, and shows why others do not match.
 ///
 /// A plan costs nothing and reserves nothing.
-/// Exit status: 0 something matches, 1 nothing does, 2 wrong input.
+/// Exit status: 0 there are candidates, 1 there are none, 2 wrong input.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  broker plan --gpu H100-SXM --count 8 --hours 24\n  broker plan --gpu A100-80GB,H100 --count 4-8 --nodes 2 --fabric rdma\n  broker plan --demand train.json"
@@ -49,7 +49,7 @@ pub(super) async fn run(args: PlanArgs) -> Result<(), Ending> {
     Ok(())
 }
 
-/// Whether the plan meets its demand: by a candidate, and a hybrid one by a pair of them.
+/// Whether the plan meets its demand: with a candidate, or for a hybrid demand with a pair of them.
 fn is_met(plan: &Value) -> bool {
     let found = match &plan["hybrid"] {
         Value::Null => items(plan, "candidates"),
@@ -64,16 +64,16 @@ pub(super) async fn make(session: &Session, demand: Value) -> Result<Document, E
     Ok(session.api.send(call).await?)
 }
 
-/// How a command ends whose demand nothing satisfies.
+/// How a command ends if no offer satisfies the demand.
 pub(super) fn nothing_matches() -> Ending {
     Ending::No(
         "no offer satisfies the demand; widen it where `broker plan` counts the reasons".to_owned(),
     )
 }
 
-/// Prints a plan: the candidates, why the first one, and what kept the others out.
+/// Prints a plan: the candidates, the reasons for the first one, and why other offers do not match.
 pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
-    // What comes next names a candidate that is shown.
+    // The next command names a candidate that is shown.
     let top = top.max(1);
     let candidates = items(plan, "candidates");
     let mut hybrid = hybrid_of(plan);
@@ -178,7 +178,7 @@ fn print_alternatives(plan: &Value) -> Result<(), Ending> {
     Ok(())
 }
 
-/// What an engine is started on, where the fleet stands on several offers.
+/// The offer that an engine runs on, if the fleet uses several offers.
 fn started_on(candidate: &Value, launch: &Value) -> Option<String> {
     let lines = items(candidate, "lines");
     let its = |line: &&Value| line["offer_id"] == launch["offer_id"];
@@ -190,12 +190,12 @@ fn started_on(candidate: &Value, launch: &Value) -> Option<String> {
     ))
 }
 
-/// How the halves of a hybrid demand go together; `None` for other kinds.
+/// How the halves of a hybrid demand fit together; `None` for other kinds.
 fn hybrid_of(plan: &Value) -> Option<HybridPlan> {
     HybridPlan::deserialize(plan.get("hybrid")?).ok()
 }
 
-/// The candidates whose reasons are told: those of the best pair, or the first.
+/// The candidates whose reasons are shown: those of the best pair, or the first.
 fn told_why<'a>(candidates: &'a [Value], hybrid: Option<&HybridPlan>) -> Vec<&'a Value> {
     let pair = hybrid.and_then(|hybrid| hybrid.pairs.first());
     let Some(pair) = pair else {
@@ -219,7 +219,7 @@ fn print_rejected(plan: &Value) -> Result<(), Ending> {
             &format!("  {count:>6}  "),
             told.trim_end_matches(": "),
         ))?;
-        // Whoever finds nothing looks for what to change.
+        // Without any candidate, the user needs examples of what to change.
         let examples = items(plan, "refused").iter();
         let examples = examples.filter(|one| eligible == 0 && one["reason"] == **reason);
         for one in examples {
@@ -233,12 +233,12 @@ fn print_rejected(plan: &Value) -> Result<(), Ending> {
     Ok(())
 }
 
-/// The columns that some plans have.
+/// The columns that only some plans have.
 #[derive(Debug, Clone, Copy)]
 struct More {
-    /// What is paid for already.
+    /// Prepaid capacity.
     covered: bool,
-    /// What the work costs, by which it ranks.
+    /// The cost of the work, which ranks the candidates.
     cost: bool,
 }
 
@@ -302,7 +302,7 @@ fn rows(candidate: &Value, more: More) -> impl Iterator<Item = Vec<String>> + '_
         if more.cost {
             row.push(match number {
                 0 => sum(candidate, "/facts/run_cost_usd"),
-                // It is that of all lines together.
+                // The cost is that of all lines together.
                 _ => String::new(),
             });
         }

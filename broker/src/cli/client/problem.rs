@@ -1,5 +1,4 @@
-//! What the client says when a call did not do what was asked: one sentence, what to do next, and
-//! the exit status.
+//! The client's message when a call fails: one sentence, the next step, and the exit status.
 
 use std::time::Duration;
 
@@ -13,16 +12,16 @@ use crate::terminal::text::clean;
 pub(super) struct Problem {
     /// The HTTP status.
     pub(super) status: u16,
-    /// The stable code; empty where the answer is no problem document of ours.
+    /// The stable code; empty if the reply is no problem document of ours.
     pub(super) code: String,
     detail: String,
     request_id: Option<String>,
-    /// When the service wants to be asked again.
+    /// When the service asks to be called again.
     pub(super) retry_after: Option<Duration>,
 }
 
 impl Problem {
-    /// Reads a refusal; a body that is no problem document is told by its status alone.
+    /// Reads a refusal. A body that is no problem document is reported by its status alone.
     pub(super) fn read(status: u16, retry_after: Option<Duration>, body: &str) -> Self {
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         let text = |field: &str| body[field].as_str().map(clean);
@@ -30,7 +29,7 @@ impl Problem {
             status,
             code: text("code").unwrap_or_default(),
             detail: text("detail").unwrap_or_else(|| {
-                format!("the answer has status {status} and is not one of a broker")
+                format!("the reply has status {status} and is not from a broker")
             }),
             request_id: text("request_id"),
             retry_after,
@@ -38,19 +37,19 @@ impl Problem {
     }
 }
 
-/// Why a call has no answer to show.
+/// Why a call has no reply to show.
 ///
-/// It is no `std::error::Error`, so that none becomes an [`Ending`] but by the words below.
+/// It is no `std::error::Error`, so that it becomes an [`Ending`] only with the messages below.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// No connection came about, so that nothing can have happened.
+    /// No connection was made, so nothing can have happened.
     Unreachable {
         /// The service.
         server: String,
         /// Why.
         source: reqwest::Error,
     },
-    /// The call went out and no whole answer came back: it may have been done.
+    /// The call was sent and no complete reply came back: it may have been done.
     Broken {
         /// The service.
         server: String,
@@ -61,7 +60,7 @@ pub(super) enum CallError {
     },
     /// The service refused.
     Refused(Problem),
-    /// The answer is not what the API answers.
+    /// The reply is not what the API returns.
     NotJson {
         /// The service.
         server: String,
@@ -92,10 +91,12 @@ impl From<CallError> for Ending {
                     },
                 );
                 let why = crate::chain(&source);
-                Self::No(format!("{server} did not answer to the end: {why}; {next}"))
+                Self::No(format!(
+                    "{server} did not send a complete reply: {why}; {next}"
+                ))
             }
             CallError::NotJson { server } => Self::No(format!(
-                "the answer is not JSON; is there a broker at {server}?"
+                "the reply is not JSON; is there a broker at {server}?"
             )),
         }
     }
@@ -121,15 +122,15 @@ fn refusal(problem: &Problem) -> Ending {
     }
 }
 
-/// Which command helps, where one does.
+/// The command that helps, if there is one.
 fn next_step(problem: &Problem) -> Option<String> {
     let words = match problem.code.as_str() {
         "token_missing" | "invalid_token" | "token_expired" => {
-            "`broker login --server URL` keeps a key that is good"
+            "`broker login --server URL` saves a valid key"
         }
         "access_denied" => "`broker whoami` shows what your key allows",
         "no_ssh_key" => "`broker ssh-keys add ~/.ssh/id_ed25519.pub` adds one",
-        "nothing_matches" => "`broker plan` counts what kept each offer out",
+        "nothing_matches" => "`broker plan` shows why each offer does not match",
         "offer_cooling_down" => "`broker plan` looks for others",
         "quote_lapsed" | "quote_taken" | "offer_changed" | "capacity_taken" => {
             "`broker quote` makes a new one"
@@ -138,8 +139,8 @@ fn next_step(problem: &Problem) -> Option<String> {
             "`broker commitments list` shows what is left of each"
         }
         "hold_lapsed" => "`broker reserve` places a new one",
-        "not_handed_off" => "`broker show ID` shows where it stands",
-        "idempotency_key_reused" => "leave --idempotency-key out to have a new one made",
+        "not_handed_off" => "`broker show ID` shows its state",
+        "idempotency_key_reused" => "leave --idempotency-key out to get a new one",
         "route_not_found" | "method_not_allowed" => {
             "the service is of another version than this command"
         }

@@ -1,4 +1,4 @@
-//! Profiles: services that the user has logged in to, each with its key, in a file that only the
+//! Profiles: the services that the user has logged in to, each with its key, in a file that only the
 //! user can read.
 
 use std::collections::BTreeMap;
@@ -22,24 +22,24 @@ pub(super) struct Profile {
     /// The API key.
     #[serde(serialize_with = "expose")]
     pub(super) key: SecretString,
-    /// Whether its user has agreed to send the key there unencrypted.
+    /// Whether the user has agreed to send the key unencrypted.
     #[serde(default)]
     pub(super) insecure_http: bool,
-    /// The tenant that the key is of; not known of one that an earlier release kept.
+    /// The tenant of the key; unknown in a profile saved by an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tenant: Option<String>,
 }
 
 impl Profile {
-    /// Whose key it holds, in words.
+    /// The owner of the key, in words.
     pub(super) fn whose(&self) -> String {
         match &self.tenant {
             Some(id) => format!("tenant {id}"),
-            None => "a tenant that was not noted".to_owned(),
+            None => "an unknown tenant".to_owned(),
         }
     }
 
-    /// Whether it is for the same tenant at the same service.
+    /// Whether it is for the same tenant of the same service.
     fn is_of(&self, other: &Self) -> bool {
         self.server == other.server && self.tenant.is_some() && self.tenant == other.tenant
     }
@@ -49,24 +49,24 @@ fn expose<S: Serializer>(key: &SecretString, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(key.expose_secret())
 }
 
-/// All profiles, as the file holds them.
+/// All profiles, as in the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Profiles {
-    /// The one that is used when none is named: the last that was logged in.
+    /// The default profile: that of the last login.
     #[serde(default)]
     pub(super) default: Option<String>,
     /// The profiles by name.
     #[serde(default)]
     pub(super) profiles: BTreeMap<String, Profile>,
-    /// The files of public SSH keys that were added from here, by their fingerprints.
+    /// The files of public SSH keys that were added from this machine, by their fingerprints.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) ssh_keys: BTreeMap<String, PathBuf>,
 }
 
-/// Where the file lies: in `$XDG_CONFIG_HOME/gpu-broker`, else in `~/.config/gpu-broker`.
+/// The path of the file: in `$XDG_CONFIG_HOME/gpu-broker`, else in `~/.config/gpu-broker`.
 ///
-/// Errors: wrong input, where neither is known.
+/// Errors: wrong input if neither is set.
 pub(super) fn file() -> Result<PathBuf, Ending> {
     let named = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty());
     let config = named("XDG_CONFIG_HOME")
@@ -91,8 +91,8 @@ pub(in crate::cli) fn parse_name(name: &str) -> Result<String, String> {
 }
 
 impl Profiles {
-    /// Keeps a profile as the one that is used where none is named. Gives what to tell when another
-    /// tenant's key, or one for another service, gives way to it.
+    /// Saves a profile and makes it the default. Returns a message if it replaces the key of another
+    /// tenant or service.
     pub(super) fn keep(&mut self, name: &str, profile: Profile) -> Option<String> {
         self.default = Some(name.to_owned());
         let old = self.profiles.insert(name.to_owned(), profile)?;
@@ -101,17 +101,17 @@ impl Profiles {
             return None;
         }
         Some(format!(
-            "profile {name} held another key, for {} at {}; it is forgotten here, and stays \
-             good there (--profile NAME keeps keys beside each other)",
+            "profile {name} held another key, for {} at {}; it is deleted here, and stays \
+             valid there (--profile NAME keeps several keys)",
             old.whose(),
             old.server
         ))
     }
 
-    /// Reads the file; none is as one without profiles.
+    /// Reads the file; without a file there are no profiles.
     ///
-    /// Errors: wrong input, for a file that others can read or that cannot be understood. What it
-    /// holds is not quoted: there are keys in it.
+    /// Errors: wrong input if others can read the file or it cannot be parsed. The content is not
+    /// quoted: it holds keys.
     pub(super) fn read(file: &Path) -> Result<Self, Ending> {
         let shown = file.display();
         let text = match fs::read_to_string(file) {
@@ -125,7 +125,7 @@ impl Profiles {
         };
         if fs::metadata(file)?.permissions().mode() & 0o077 != 0 {
             return Err(Ending::wrong_input(format!(
-                "the profiles {shown} can be read by others; take that away with `chmod 600 {shown}`"
+                "the profiles {shown} can be read by others; run `chmod 600 {shown}`"
             )));
         }
         toml::from_str(&text).map_err(|error| {
@@ -134,14 +134,14 @@ impl Profiles {
                     .map_or(1, |before| before.lines().count().max(1))
             });
             Ending::wrong_input(format!(
-                "the profiles {shown} cannot be understood at line {line}; mend them, or delete \
+                "the profiles {shown} cannot be parsed at line {line}; correct them, or delete \
                  the file and log in again"
             ))
         })
     }
 
-    /// Writes the file whole, so that a reader sees the old or the new one; it and its directory
-    /// are for the user alone.
+    /// Writes the whole file at once, so that a reader sees the old or the new one. Only the user can read
+    /// it and its directory.
     pub(super) fn write(&self, file: &Path) -> Result<(), Ending> {
         let text = toml::to_string(self)?;
         let directory = file.parent().unwrap_or(Path::new("."));
@@ -157,7 +157,7 @@ impl Profiles {
             .create(directory)
             .and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o700)))
             .map_err(|error| failed(&error))?;
-        // A temporary file is made for its owner alone.
+        // Only the owner can read a temporary file.
         let mut new = NamedTempFile::new_in(directory).map_err(|error| failed(&error))?;
         new.write_all(text.as_bytes())
             .and_then(|()| new.as_file().sync_all())
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(profiles.default.as_deref(), Some("there"));
         let told = profiles.keep("there", held(here, "gpb_last", None));
         let told = told.expect("whose it was is not known");
-        assert!(told.contains("not noted"), "{told}");
+        assert!(told.contains("unknown tenant"), "{told}");
     }
 
     #[test]

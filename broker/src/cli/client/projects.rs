@@ -1,4 +1,4 @@
-//! `broker projects`: what a tenant parts its reservations and costs into.
+//! `broker projects`: the projects of a tenant, which group its reservations and costs.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -13,24 +13,24 @@ use crate::terminal::ending::Ending;
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum ProjectsCommand {
-    /// Lists the projects that your key works in, the newest first.
+    /// Lists the projects that your key may use, newest first.
     List(ListArgs),
-    /// Makes a project.
+    /// Creates a project.
     Add(AddArgs),
 }
 
-/// Lists the projects that your key works in, the newest first.
+/// Lists the projects that your key may use, newest first.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
     service: ServiceArgs,
 }
 
-/// Makes a project.
+/// Creates a project.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker projects add vision")]
 pub(in crate::cli) struct AddArgs {
-    /// Its name, which no other project of the tenant has.
+    /// Its name, unique within the tenant.
     name: String,
     #[command(flatten)]
     once: OnceArgs,

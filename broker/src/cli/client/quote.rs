@@ -1,4 +1,4 @@
-//! `broker quote`: a price, frozen until it lapses.
+//! `broker quote`: a frozen price until the quote lapses.
 
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -24,9 +24,9 @@ use crate::terminal::ending::Ending;
 use crate::terminal::price::marked_price;
 use crate::terminal::text::{each_once, print_next};
 
-/// Freezes the price of a plan's candidate until the quote lapses. Costs nothing.
+/// Freezes the price of a candidate of a plan until the quote lapses. Costs nothing.
 ///
-/// With a demand instead of a plan, the plan is made first.
+/// With a demand instead of a plan, it makes a plan first.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  broker quote pln_019a3f0e1c7b7d40b2a1c3d4e5f60718 --candidate 2\n  broker quote --gpu H100-SXM --count 8"
@@ -94,7 +94,7 @@ fn sheet_of(quote: &Value, now: DateTime<Utc>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Prints what is sold, line by line.
+/// Prints the quoted lines.
 pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
     let mut headings = vec![
         "line",
@@ -133,20 +133,20 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
     print_table_without(&headings, rows, &["SKU"])
 }
 
-/// What the offers of all lines have of one thing, each of it once.
+/// One property of the offers of all lines, without repeats.
 pub(super) fn of_offers(priced: &Value, of: impl Fn(&Value) -> String) -> String {
     let lines = items(priced, "lines").iter();
     each_once(lines.map(|line| of(&line["offer"])))
 }
 
-/// Whether a provider may take back any line.
+/// Whether the provider of any line may reclaim the capacity.
 fn has_spot(priced: &Value) -> bool {
     let mut lines = items(priced, "lines").iter();
     lines.any(|line| is_spot(&line["offer"]))
 }
 
-/// US dollars per hour of all lines at a moment, at their frozen rates, marked where any is spot; empty
-/// where it is not known.
+/// US dollars per hour of all lines at a time, at their frozen rates, marked if any is spot; empty if
+/// unknown.
 pub(super) fn usd_per_hour(priced: &Value, now: DateTime<Utc>) -> String {
     let of_line = |line: &Value| {
         let rate = covered::rate_at(line, now)?;
@@ -158,7 +158,7 @@ pub(super) fn usd_per_hour(priced: &Value, now: DateTime<Utc>) -> String {
     })
 }
 
-/// What is sold, in a few words: "2 nodes of 8 H100-SXM at voltagepark".
+/// The quoted nodes in a few words: "2 nodes of 8 H100-SXM at voltagepark".
 pub(super) fn in_words(priced: &Value) -> String {
     let lines = items(priced, "lines").iter().map(|line| {
         let offer = &line["offer"];
@@ -170,8 +170,8 @@ pub(super) fn in_words(priced: &Value) -> String {
     lines.collect::<Vec<_>>().join(", ")
 }
 
-/// What joins the nodes of lines that have several, with a warning where it is no RDMA. Nodes that serve work
-/// each by itself.
+/// The fabric of lines with several nodes, with a warning if it has no RDMA. Serving nodes work
+/// independently.
 pub(super) fn fabric(priced: &Value) -> String {
     let lines = items(priced, "lines").iter();
     let several = lines.filter(|line| line["nodes"].as_u64() > Some(1) && line["half"] != "serve");
@@ -188,9 +188,9 @@ pub(super) fn fabric(priced: &Value) -> String {
                     format!("{warning}plain Ethernet between the nodes, no RDMA")
                 }
                 Ok(Internode::None) => {
-                    format!("{warning}nothing that a job may count on joins the nodes")
+                    format!("{warning}no reliable fabric joins the nodes")
                 }
-                Ok(_) => format!("{warning}the seller does not state what joins the nodes"),
+                Ok(_) => format!("{warning}the seller does not state the fabric between the nodes"),
                 Err(_) => name,
             }
         })

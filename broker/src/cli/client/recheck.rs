@@ -1,4 +1,4 @@
-//! `broker recheck`: what runs on a node in use, so that it is looked at again.
+//! `broker recheck`: the script that rechecks a node in use.
 
 use clap::Args;
 use serde_json::json;
@@ -13,20 +13,20 @@ use crate::terminal::aside::note;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{print_answer, print_line};
 
-/// Prints the script by which a node in use is looked at again, once or on a timer. It holds a token that
-/// is good for that alone; the one of the call before is good for nothing any more.
+/// Prints a script that rechecks a node in use, once or on a timer. It holds a token for this purpose
+/// alone; the token of the previous call becomes invalid.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: (umask 077; broker recheck rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 > recheck.sh)\nOn the node: install -m 0700 recheck.sh /usr/local/sbin/recheck && recheck"
 )]
 pub(in crate::cli) struct RecheckArgs {
-    /// The reservation: its id, or how the id begins.
+    /// The reservation: its id, or the start of the id.
     #[arg(value_name = "RESERVATION", value_parser = parse_reservation)]
     id: String,
     /// The node's number, as `broker access` shows it.
     #[arg(value_name = "NODE")]
     node: u32,
-    /// Takes back what an earlier call gave, and gives nothing.
+    /// Revokes the token of an earlier call, and issues no new one.
     #[arg(long)]
     stop: bool,
     #[command(flatten)]
@@ -49,14 +49,14 @@ pub(super) async fn run(args: RecheckArgs) -> Result<(), Ending> {
         let told = match session.json {
             true => json!({ "reservation_id": id.to_string(), "node": node, "stopped": true })
                 .to_string(),
-            false => format!("Node {node} is looked at no more: its script is good for nothing."),
+            false => format!("Node {node} is not rechecked any more: its script is invalid."),
         };
         return Ok(print_answer(&told, session.json)?);
     }
     let permitted = session.api.send(call).await?;
     session.show(&permitted, |permit| {
         let Some(script) = permit["script"].as_str() else {
-            let again = "the script was shown when this was first asked; ask anew for another one";
+            let again = "the script is shown only once; call again for a new one";
             return Err(Ending::No(again.to_owned()));
         };
         let (until, every) = (
@@ -64,7 +64,7 @@ pub(super) async fn run(args: RecheckArgs) -> Result<(), Ending> {
             cell(permit, "/every_seconds"),
         );
         note(&format!(
-            "run it on node {}, at most every {every} seconds; it is good until the node is given back, \
+            "run it on node {}, at most every {every} seconds; it is valid until the node is released, \
              at most until {until}",
             args.node
         ));

@@ -1,4 +1,4 @@
-//! `broker report`: what was charged, and nodes that fail.
+//! `broker report`: costs, and nodes that fail.
 
 mod node;
 
@@ -19,7 +19,7 @@ use crate::terminal::text::print_line;
 pub(in crate::cli) enum ReportCommand {
     /// Sums up what was charged, at the frozen rates.
     Costs(CostsArgs),
-    /// Lists what tenants cancelled before the hand-off, and what that cost: for an administrator.
+    /// Lists orders that tenants cancelled before the hand-off, with their costs. For administrators.
     CancelledOrders(CancelledArgs),
     /// Reports a node in use that fails, so that it is replaced.
     Node(node::NodeArgs),
@@ -31,8 +31,8 @@ pub(in crate::cli) enum ReportCommand {
     after_help = "Examples:\n  broker report costs --group-by project,gpu\n  broker report costs --group-by day,tag:team --from 2026-11-01T00:00:00Z --csv > november.csv"
 )]
 pub(in crate::cli) struct CostsArgs {
-    /// By what, parted by commas: project, provider, gpu, workload, day, reservation, tag:KEY; one
-    /// row for everything, when nothing is said.
+    /// Dimensions to group by, separated by commas: project, provider, gpu, workload, day, reservation,
+    /// tag:KEY; by default, one row for everything.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     group_by: Vec<String>,
     /// Only use that began at this time or later, such as 2026-11-01T00:00:00Z.
@@ -41,21 +41,21 @@ pub(in crate::cli) struct CostsArgs {
     /// Only use that began before this time.
     #[arg(long, value_name = "TIME")]
     to: Option<DateTime<Utc>>,
-    /// As CSV, one column for each dimension, to the last digit.
+    /// As CSV, one column for each dimension, with exact amounts.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     #[command(flatten)]
     service: ServiceArgs,
 }
 
-/// Lists what tenants cancelled before the hand-off, and what that cost: for an administrator.
+/// Lists orders that tenants cancelled before the hand-off, with their costs. For administrators.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CancelledArgs {
-    /// Only what was cancelled after this time, such as 2026-11-01T00:00:00Z; from the first of this month
-    /// on, when nothing is said.
+    /// Only orders cancelled after this time, such as 2026-11-01T00:00:00Z; by default, from the first of
+    /// this month.
     #[arg(long, value_name = "TIME")]
     from: Option<DateTime<Utc>>,
-    /// Only what was cancelled before this time.
+    /// Only orders cancelled before this time.
     #[arg(long, value_name = "TIME")]
     to: Option<DateTime<Utc>>,
     #[command(flatten)]
@@ -103,7 +103,7 @@ fn print_costs(report: &Value, dimensions: &[String]) -> Result<(), Ending> {
         cells.extend([gpu_hours(&row["gpu_seconds"]), sum(row, "/amount_usd")]);
         cells
     });
-    // Where nothing is grouped by, the one row is the total.
+    // Without grouping, the one row is the total.
     let total = (!dimensions.is_empty()).then(|| {
         let mut cells = vec![String::new(); dimensions.len()];
         if let Some(first) = cells.first_mut() {

@@ -1,4 +1,4 @@
-//! `broker reservations`, and how a reservation is named on the command line.
+//! `broker reservations`, and the parser of reservation ids on the command line.
 
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -15,10 +15,10 @@ use crate::platform::clock::{Clock as _, SystemClock};
 use crate::terminal::ending::Ending;
 use crate::terminal::text::print_text;
 
-/// The fewest digits of an id that are looked for.
+/// The fewest digits of an id that are accepted.
 const FEWEST_DIGITS: usize = 4;
 
-/// Lists reservations, the newest first.
+/// Lists reservations, newest first.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker reservations --open")]
 pub(in crate::cli) struct ReservationsArgs {
@@ -31,10 +31,10 @@ pub(in crate::cli) struct ReservationsArgs {
     /// Only those of this project.
     #[arg(long, value_name = "ID")]
     project: Option<ProjectId>,
-    /// How many to show.
+    /// How many reservations to show.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: Option<u32>,
-    /// Shows all of them.
+    /// Shows all reservations.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     #[command(flatten)]
@@ -65,7 +65,7 @@ const SPARE: [&str; 2] = ["placed", "name"];
 fn print_reservations(page: &Value) -> Result<(), Ending> {
     let found = items(page, "items");
     if found.is_empty() {
-        return Ok(print_text("There are none. `broker reserve` makes one.")?);
+        return Ok(print_text("There are none. `broker reserve` places one.")?);
     }
     let now = SystemClock.now();
     let rows = found.iter().map(|reservation| row(reservation, now));
@@ -106,7 +106,7 @@ pub(super) fn state(reservation: &Value) -> String {
     }
 }
 
-/// Checks how a reservation is named: its id, or how the id begins.
+/// Parses a reservation's id, or the start of the id.
 pub(super) fn parse_reservation(text: &str) -> Result<String, String> {
     let digits = text.strip_prefix(ReservationId::PREFIX).unwrap_or(text);
     let hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
@@ -114,13 +114,13 @@ pub(super) fn parse_reservation(text: &str) -> Result<String, String> {
         return Ok(format!("{}{digits}", ReservationId::PREFIX));
     }
     Err(format!(
-        "must be a reservation's id such as rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718, or {FEWEST_DIGITS} or more digits that it begins with"
+        "must be a reservation's id such as rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718, or its first {FEWEST_DIGITS} or more digits"
     ))
 }
 
-/// The reservation that is named by its id or the beginning of it.
+/// Finds the reservation by its id or the start of it.
 ///
-/// Errors: wrong input, where several begin so; the answer is no, where none does.
+/// Errors: wrong input if several match; the answer is no if none does.
 pub(super) async fn find(api: &Api, named: &str) -> Result<ReservationId, Ending> {
     if let Ok(id) = named.parse() {
         return Ok(id);

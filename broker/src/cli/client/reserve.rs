@@ -1,4 +1,4 @@
-//! `broker reserve`: from a quote, or in one call from a demand.
+//! `broker reserve`: from a quote, or directly from a demand.
 
 use clap::Args;
 use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId};
@@ -15,27 +15,27 @@ use crate::cli::client::session::Session;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{print_line, print_next};
 
-/// Sets capacity aside: from a quote, or in one call from a demand.
+/// Holds capacity: from a quote, or directly from a demand.
 ///
-/// What is set aside is held free of charge until it lapses; `--yes` confirms at once, and from the
-/// hand-off on it costs money. Machines get the tenant's SSH keys: add one before.
-/// Exit status: 0 reserved, 1 not (nothing matches, taken meanwhile), 2 wrong input.
+/// A hold is free of charge until it lapses. `--yes` confirms at once, and billing starts at the
+/// hand-off. The tenant's SSH keys are installed on the machines: add one first.
+/// Exit status: 0 reserved, 1 not (no candidate, or capacity taken meanwhile), 2 wrong input.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  broker reserve --quote quo_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker reserve --gpu H100-SXM --count 8 --nodes 2 --fabric rdma --hours 24 --max-usd-per-gpu-hour 3.50 --yes --watch"
 )]
 pub(in crate::cli) struct ReserveArgs {
-    /// The quote to take.
+    /// The quote to use.
     #[arg(long, value_name = "ID", required_unless_present_any = ["demand", "gpu"], conflicts_with_all = ["demand", "gpu"])]
     quote: Option<QuoteId>,
     #[command(flatten)]
     demand: DemandArgs,
     #[command(flatten)]
     labels: LabelArgs,
-    /// Confirms at once; from the hand-off on it costs money.
+    /// Confirms at once; billing starts at the hand-off.
     #[arg(long, visible_alias = "auto-confirm")]
     yes: bool,
-    /// Follows it until it is active.
+    /// Follows the reservation until it is active.
     #[arg(long, requires = "yes")]
     watch: bool,
     /// Prints the reservation's id and nothing else.
@@ -47,32 +47,32 @@ pub(in crate::cli) struct ReserveArgs {
     service: ServiceArgs,
 }
 
-/// How a reservation is found again, and who pays for it.
+/// The labels of a reservation, and who pays for it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Labels")]
 struct LabelArgs {
-    /// What to call it.
+    /// A name for the reservation.
     #[arg(long)]
     name: Option<String>,
     /// A tag for reports; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_tag)]
     tag: Vec<(String, String)>,
-    /// In which project; the tenant's first, when nothing is said.
+    /// The project of the reservation; by default, the tenant's first.
     #[arg(long, value_name = "ID")]
     project: Option<ProjectId>,
-    /// Which SSH key its machines get; may be repeated; all of the tenant's, when nothing is said.
+    /// An SSH key to install on its machines; may be repeated; by default, all of the tenant's.
     #[arg(long, value_name = "ID")]
     ssh_key: Vec<SshKeyId>,
-    /// Who answers for the spending.
+    /// The person responsible for the spending.
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
     /// The cost centre that pays.
     #[arg(long, value_name = "NAME")]
     cost_centre: Option<String>,
-    /// `production`, `research`, whatever you say.
+    /// The environment: `production`, `research`, or any other text.
     #[arg(long, value_name = "NAME")]
     environment: Option<String>,
-    /// The purchase order that it falls under.
+    /// The purchase order that it belongs to.
     #[arg(long, value_name = "NUMBER")]
     purchase_order: Option<String>,
 }

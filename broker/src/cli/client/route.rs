@@ -1,5 +1,5 @@
-//! Every call that the client makes. What is not in this table is not called; a test holds that
-//! the service documents each of them.
+//! The table of all calls that the client makes. A test checks that the service documents each of
+//! them.
 
 use std::fmt::Display;
 
@@ -65,7 +65,7 @@ routes! {
 }
 
 impl Route {
-    /// The path for one thing. An id is a word of ours, with nothing that a path must escape.
+    /// The path for one thing. Our ids have no characters that a path must escape.
     pub(super) fn of(self, id: &impl Display) -> Target {
         Target {
             route: self,
@@ -73,7 +73,7 @@ impl Route {
         }
     }
 
-    /// The path of a route that names no thing.
+    /// The path of a route without an id.
     pub(super) fn all(self) -> Target {
         Target {
             route: self,

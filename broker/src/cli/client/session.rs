@@ -1,4 +1,4 @@
-//! A service that a command speaks to.
+//! The service that a command calls.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use super::connection::{self, ServiceArgs};
 use crate::terminal::ending::Ending;
 use crate::terminal::text::print_line;
 
-/// A service to speak to, and the form in which its answers are shown.
+/// The service, and the format in which its replies are shown.
 pub(super) struct Session {
     pub(super) api: Api,
     pub(super) json: bool,
-    /// Shows nothing: the command prints what it has to say by itself.
+    /// Shows nothing: the command prints its own output.
     pub(super) is_silent: bool,
 }
 
@@ -25,7 +25,7 @@ impl Session {
         })
     }
 
-    /// Shows an answer: the API's JSON for programs, else what people read.
+    /// Shows a reply: the API's JSON for programs, else a text for people.
     pub(super) fn show(
         &self,
         answer: &Document,
@@ -38,7 +38,7 @@ impl Session {
         }
     }
 
-    /// Whether a person reads along.
+    /// Whether a person reads the output.
     pub(super) fn is_for_people(&self) -> bool {
         !self.json && !self.is_silent
     }

@@ -1,6 +1,6 @@
-//! What people read: tables fitted to their terminal, sheets of labelled lines, money, ages.
+//! Output for people: tables fitted to their terminal, sheets of labelled lines, money, ages.
 //!
-//! Texts of the service pass through [`clean`], so that none of them can steer a terminal.
+//! Texts from the service pass through [`clean`], so that none of them can control the terminal.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rust_decimal::Decimal;
@@ -12,10 +12,10 @@ use crate::terminal::screen::columns;
 use crate::terminal::table::{fitted_without, holds_states, table};
 use crate::terminal::text::{clean, hanging, print_line};
 
-/// What stands where nothing is said.
+/// The placeholder for an absent value.
 pub(super) const NOTHING: &str = "-";
 
-/// Prints rows under their headings; numbers stand flush right.
+/// Prints rows under their headings; numbers are right-aligned.
 pub(super) fn print_table(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -23,8 +23,8 @@ pub(super) fn print_table(
     print_table_without(headings, rows, &[])
 }
 
-/// As [`print_table`]; a terminal that is too narrow does without the columns named, as
-/// [`fitted_without`] says.
+/// As [`print_table`]; a terminal that is too narrow hides the named columns, as [`fitted_without`]
+/// describes.
 pub(super) fn print_table_without(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -38,8 +38,8 @@ pub(super) fn print_table_without(
     ))?)
 }
 
-/// As [`print_table_without`]; where stdout is no terminal, long cells are broken, so that the table is
-/// as wide as all that is told around it.
+/// As [`print_table_without`]; if stdout is no terminal, long cells are broken, so that the table is
+/// as wide as the text around it.
 pub(super) fn print_table_within(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -51,7 +51,7 @@ pub(super) fn print_table_within(
     }
 }
 
-/// Prints labelled lines, the values below each other; empty ones are left out.
+/// Prints labelled lines with aligned values; empty ones are left out.
 pub(super) fn print_sheet(lines: &[(&str, String)]) -> Result<(), Ending> {
     let margin = lines
         .iter()
@@ -75,7 +75,7 @@ pub(super) fn print_sheet(lines: &[(&str, String)]) -> Result<(), Ending> {
     Ok(())
 }
 
-/// The text at a JSON pointer; empty where there is none. Numbers are written out.
+/// The text at a JSON pointer; empty if absent. Numbers are written out.
 pub(super) fn text(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         Some(Value::String(text)) => clean(text),
@@ -84,7 +84,7 @@ pub(super) fn text(value: &Value, pointer: &str) -> String {
     }
 }
 
-/// As [`text`], with a dash where there is none.
+/// As [`text`], with a dash if absent.
 pub(super) fn cell(value: &Value, pointer: &str) -> String {
     let text = text(value, pointer);
     if text.is_empty() {
@@ -94,24 +94,24 @@ pub(super) fn cell(value: &Value, pointer: &str) -> String {
     }
 }
 
-/// A word of the API as people write it: `handed_off` is "handed off".
+/// A word of the API in readable form: `handed_off` is "handed off".
 pub(super) fn words(value: &Value, pointer: &str) -> String {
     cell(value, pointer).replace('_', " ")
 }
 
-/// The items of a list; none where there is no list.
+/// The items of a list; none if there is no list.
 pub(super) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// US dollars as people write a price: two to four digits after the point.
+/// US dollars of a price: two to four digits after the point.
 pub(super) fn price(value: &Value, pointer: &str) -> String {
     text(value, pointer)
         .parse::<Decimal>()
         .map_or_else(|_| NOTHING.to_owned(), |usd| dollars(usd, 4))
 }
 
-/// US dollars as people write a sum: to the cent.
+/// US dollars of a sum: to the cent.
 pub(super) fn sum(value: &Value, pointer: &str) -> String {
     text(value, pointer)
         .parse::<Decimal>()
@@ -129,7 +129,7 @@ pub(super) fn time(value: &Value, pointer: &str) -> Option<DateTime<Utc>> {
     value.pointer(pointer)?.as_str()?.parse().ok()
 }
 
-/// How long ago, or in how long, as people say it: one unit, rounded down.
+/// How long ago, or in how long, in readable form: one unit, rounded down.
 pub(super) fn age(at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
     let Some(at) = at else {
         return NOTHING.to_owned();
@@ -156,7 +156,7 @@ pub(super) fn span(length: TimeDelta) -> String {
     }
 }
 
-/// A moment with how far it is away: "2026-11-21 13:00:00 UTC (in 2 h)".
+/// A time and how far away it is: "2026-11-21 13:00:00 UTC (in 2 h)".
 pub(super) fn moment(value: &Value, pointer: &str, now: DateTime<Utc>) -> String {
     time(value, pointer).map_or_else(String::new, |at| {
         format!(

@@ -1,4 +1,4 @@
-//! `broker show`: a readable sheet of a reservation, quote, plan, offer or signed result.
+//! `broker show`: a readable sheet of a reservation, quote, plan, offer or attestation.
 
 use chrono::Utc;
 use clap::Args;
@@ -24,24 +24,24 @@ use crate::terminal::colour::Colours;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{clean, print_line, print_text};
 
-/// Shows a reservation, quote, plan, offer, or the signed result of a node.
+/// Shows a reservation, quote, plan, offer, or the attestation of a node.
 ///
-/// A reservation may be named by the beginning of its id. A result with `--json` is what `attestation verify`
-/// checks.
+/// You can give only the start of a reservation's id. The `--json` output of an attestation is input for
+/// `broker attestation verify`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  broker show rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker show quo_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker show att_019a3f0e1c7b7d40b2a1c3d4e5f60718 --json > result.json"
 )]
 pub(in crate::cli) struct ShowArgs {
     /// The id: of a reservation (rsv_…), quote (quo_…), plan (pln_…), offer (off_…)
-    /// or signed result (att_…).
+    /// or attestation (att_…).
     #[arg(value_name = "ID", value_parser = Shown::parse)]
     id: Shown,
     #[command(flatten)]
     service: ServiceArgs,
 }
 
-/// What is to be shown.
+/// The object to show.
 #[derive(Debug, Clone)]
 enum Shown {
     Reservation(String),
@@ -109,7 +109,7 @@ fn print_attestation(kept: &Value) -> Result<(), Ending> {
     Ok(print_text(&in_words(&document))?)
 }
 
-/// What a reservation is, line by line.
+/// The properties of a reservation, line by line.
 pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
     let now = SystemClock.now();
     let held_until = if it["state"] == "held" {
@@ -149,7 +149,7 @@ fn print_reservation(it: &Value, nodes: &Value) -> Result<(), Ending> {
     let together = if it["gang"] == true {
         "as one"
     } else {
-        "each by itself"
+        "one by one"
     };
     let more = [
         ("kind", text(it, "/kind").replace('_', " ")),
@@ -206,7 +206,7 @@ fn print_leases(it: &Value, now: chrono::DateTime<Utc>) -> Result<(), Ending> {
         "state",
         "ordered",
         "handed off",
-        "fell because",
+        "failure",
     ];
     print_table_without(&headings, rows, &["ordered", "handed off", "id"])
 }
@@ -245,7 +245,7 @@ fn ceiling(it: &Value) -> String {
     said.collect::<Vec<_>>().join(", ")
 }
 
-/// The fields of an object that say something: "team=research, run=7".
+/// The non-empty fields of an object: "team=research, run=7".
 fn pairs(object: &Value) -> String {
     let fields = object.as_object().into_iter().flatten();
     let said = fields.filter_map(|(key, value)| {

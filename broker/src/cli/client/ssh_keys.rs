@@ -1,4 +1,4 @@
-//! `broker ssh-keys`: the public SSH keys that machines get.
+//! `broker ssh-keys`: the public SSH keys to install on machines.
 
 use std::path::{Path, PathBuf};
 
@@ -19,15 +19,15 @@ use crate::terminal::text::{print_answer, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum SshKeysCommand {
-    /// Lists the keys, the newest first.
+    /// Lists the keys, newest first.
     List(ListArgs),
     /// Adds a public key.
     Add(AddArgs),
-    /// Deletes a key; machines that carry it already keep it.
+    /// Deletes a key; machines that already have it keep it.
     Delete(DeleteArgs),
 }
 
-/// Lists the keys, the newest first.
+/// Lists the keys, newest first.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(in crate::cli) struct AddArgs {
     /// The public half, as `ssh-keygen` writes it; `-` reads it from standard input.
     #[arg(value_name = "FILE.pub")]
     file: PathBuf,
-    /// What to call it; its comment, when nothing is said.
+    /// A name for the key; by default, its comment.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub(in crate::cli) struct AddArgs {
     service: ServiceArgs,
 }
 
-/// Deletes a key; machines that carry it already keep it.
+/// Deletes a key; machines that already have it keep it.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DeleteArgs {
     /// The key.
@@ -121,14 +121,14 @@ async fn delete(args: DeleteArgs) -> Result<(), Ending> {
         json!({ "id": args.id, "deleted": true }).to_string()
     } else {
         format!(
-            "Deleted {}. Machines that carry it already keep it.",
+            "Deleted {}. Machines that already have it keep it.",
             args.id
         )
     };
     Ok(print_answer(&told, session.json)?)
 }
 
-/// Reads a public key. A private one stays where it is: it is refused before anything is sent.
+/// Reads a public key. A private key is refused before anything is sent.
 fn read_public_key(file: &Path) -> Result<String, Ending> {
     let shown = file.display();
     let text = read_text("the SSH key", file)?;

@@ -1,7 +1,6 @@
-//! When to look at a reservation again: as soon as the service tells an event of it, else each
-//! second.
+//! Decides when to read a reservation again: after an event of the service, else every second.
 //!
-//! An event is a nudge and no more: what is shown is always read anew. So a lost or repeated event
+//! An event only triggers a read: the output always comes from a new read. So a lost or repeated event
 //! does no harm.
 
 use std::time::Duration;
@@ -14,11 +13,11 @@ use market::ids::ReservationId;
 use super::api::Api;
 use super::route::Route;
 
-/// How often to look where the service tells no events.
+/// The interval between reads if the service sends no events.
 const POLL: Duration = Duration::from_secs(1);
-/// How often to look where it does, in case a stream went silent.
+/// The interval between reads with events, in case the stream has stalled.
 const LOOK_ANYWAY: Duration = Duration::from_secs(10);
-/// The longest line of a stream that is read; a longer one ends the stream.
+/// The maximum length of a line of the stream; a longer one ends the stream.
 const LONGEST_LINE: usize = 1 << 20;
 
 /// Waits for news of one reservation.
@@ -38,7 +37,7 @@ enum Source {
 }
 
 impl<'a> Nudges<'a> {
-    /// Opens the stream, so that nothing is missed that happens after the first look.
+    /// Opens the stream, so that no event after the first read is missed.
     pub(super) async fn of(api: &'a Api, id: ReservationId) -> Self {
         let mut nudges = Self {
             api,
@@ -92,7 +91,7 @@ impl<'a> Nudges<'a> {
         match tokio::time::timeout(LOOK_ANYWAY, told).await {
             Ok(true) | Err(_) => {}
             Ok(false) => {
-                // Opened again before the next look, so that nothing falls between the two.
+                // Opened again before the next read, so that no event between the two is missed.
                 tokio::time::sleep(POLL).await;
                 self.open().await;
             }
@@ -102,18 +101,18 @@ impl<'a> Nudges<'a> {
 
 /// Reads `text/event-stream` piece by piece.
 ///
-/// Source: the HTML standard, section 9.2.6, as far as a nudge needs it.
+/// Source: the HTML standard, section 9.2.6, as far as it is needed to trigger a read.
 #[derive(Debug, Default)]
 struct EventReader {
     line: Vec<u8>,
     has_data: bool,
-    /// The id of the event told last.
+    /// The id of the last event.
     last_id: Option<String>,
 }
 
 impl EventReader {
-    /// Takes a piece of the stream; whether it completed an event, or a line is longer than any of
-    /// ours.
+    /// Takes a piece of the stream. Returns whether it completed an event, or holds a line longer than any
+    /// of ours.
     fn feed(&mut self, piece: &[u8]) -> bool {
         let mut told = false;
         for &byte in piece {

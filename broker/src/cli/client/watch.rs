@@ -23,34 +23,34 @@ use crate::terminal::ending::Ending;
 use crate::terminal::screen::columns;
 use crate::terminal::text::{clean, hanging, print_line, print_next};
 
-/// How often the charges are asked for.
+/// How often the charges are read.
 const CHARGES_EVERY: Duration = Duration::from_secs(10);
-/// How long a service may be away, for example to be restarted, before the watch is given up.
+/// How long a service may be unavailable, for example during a restart, before the watch gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Follows a reservation live until it is active or closed.
 ///
-/// Prints what happens as it happens. One that is being ended is followed until it is closed.
-/// Exit status: 0 it became active, or closed as was wished; 1 it ended otherwise.
+/// Prints each change as it happens. A reservation that is ending is followed until it is closed.
+/// Exit status: 0 it became active, or closed as requested; 1 it ended otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker watch rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --until closed")]
 pub(in crate::cli) struct WatchArgs {
-    /// The reservation: its id, or how the id begins.
+    /// The reservation: its id, or the start of the id.
     #[arg(value_name = "ID", value_parser = parse_reservation)]
     id: String,
-    /// What to wait for; whichever comes first, when nothing is said.
+    /// The state to wait for; by default, whichever comes first.
     #[arg(long, value_enum)]
     until: Option<Until>,
     #[command(flatten)]
     service: ServiceArgs,
 }
 
-/// What a watch waits for.
+/// The state that a watch waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Until {
     /// It was handed off.
     Active,
-    /// It is over, and every provider said gone.
+    /// It is over, and every provider has reported its machines gone.
     Closed,
 }
 
@@ -60,13 +60,13 @@ pub(super) async fn run(args: WatchArgs) -> Result<(), Ending> {
     follow(session, id, args.until).await
 }
 
-/// Follows a reservation and ends as it ends.
+/// Follows a reservation and ends with its result.
 pub(super) async fn follow(
     mut session: Session,
     id: ReservationId,
     until: Option<Until>,
 ) -> Result<(), Ending> {
-    // The line at the bottom of the terminal is the watch's own.
+    // The bottom line of the terminal belongs to the watch.
     session.api.hush();
     let bar = progress_bar();
     let followed = look_until_it_ends(&session, id, until, &bar).await;
@@ -115,7 +115,7 @@ async fn look_until_it_ends(
     }
 }
 
-/// Reads the reservation; a service that is away for a while is waited for.
+/// Reads the reservation; waits if the service is unavailable for a while.
 async fn look(api: &Api, id: ReservationId) -> Result<Document, CallError> {
     let started = Instant::now();
     loop {
@@ -127,7 +127,7 @@ async fn look(api: &Api, id: ReservationId) -> Result<Document, CallError> {
     }
 }
 
-/// How the watch ends with the reservation as it is; `None` while it goes on.
+/// The result of the watch in this state of the reservation; `None` while it continues.
 fn verdict(it: &Value, until: Option<Until>) -> Option<Verdict> {
     match it["state"].as_str()? {
         "active" => {
@@ -147,7 +147,7 @@ fn verdict(it: &Value, until: Option<Until>) -> Option<Verdict> {
             }
             let reason = words(it, "/reason");
             Some(Err(format!(
-                "the reservation is closed ({reason}); `broker show {}` tells how it came to that",
+                "the reservation is closed ({reason}); `broker show {}` shows its history",
                 text(it, "/id")
             )))
         }
@@ -155,19 +155,19 @@ fn verdict(it: &Value, until: Option<Until>) -> Option<Verdict> {
     }
 }
 
-/// What was told already.
+/// What was printed already.
 #[derive(Debug, Default)]
 struct Told {
     moments: BTreeSet<String>,
     state: String,
     since: Option<Instant>,
     leases: BTreeMap<String, String>,
-    /// Leases of which was said why they fell.
+    /// Leases whose failure was printed.
     fallen: BTreeSet<String>,
 }
 
 impl Told {
-    /// What is new, a line for each thing: what the history dates, then where things stand now.
+    /// The new lines: first the dated history, then the current states.
     fn news(&mut self, it: &Value) -> Vec<String> {
         let (mut news, colours) = (Vec::new(), Colours::of_stdout());
         for entry in items(it, "history") {
@@ -197,7 +197,7 @@ impl Told {
         news
     }
 
-    /// Why a lease fell of which the history says that it is gone: it may have been between two looks.
+    /// The failure of a lease that the history reports gone: it may have failed between two reads.
     fn why_it_fell(&mut self, it: &Value, entry: &Value) -> String {
         if entry["what"] != "gone" {
             return String::new();
@@ -207,7 +207,7 @@ impl Told {
         lease.map_or_else(String::new, |lease| self.fall_of(lease))
     }
 
-    /// Why a lease fell, the first time that it is asked.
+    /// The failure of a lease, the first time that it is read.
     fn fall_of(&mut self, lease: &Value) -> String {
         let note = text(lease, "/fall_note");
         if note.is_empty() || !self.fallen.insert(text(lease, "/id")) {
@@ -216,7 +216,7 @@ impl Told {
         format!(": {note}")
     }
 
-    /// Everything in one line: the state and for how long, the leases, the charges.
+    /// Everything in one line: the state and its duration, the leases, the charges.
     fn in_one_line(&self, it: &Value, charged: &str) -> String {
         let elapsed = self.since.map_or(0, |since| since.elapsed().as_secs());
         let elapsed =
@@ -231,13 +231,13 @@ impl Told {
     }
 }
 
-/// Whether a lease is one that the reservation has or waits for.
+/// Whether a lease belongs to the reservation and is not replaced or gone.
 fn stands(lease: &Value) -> bool {
     lease["replaced_by"].is_null() && lease["state"] != "gone"
 }
 
-/// How far it is, and how far it is to go: of the steps of every node from the order to the
-/// hand-off, or of the nodes that are to be given back.
+/// The progress, done and total: in steps of every node from the order to the hand-off, or in nodes to
+/// release.
 fn progress(it: &Value) -> (u64, u64) {
     const STEPS: [&str; 5] = ["requested", "booting", "verifying", "passed", "handed_off"];
     let leases = items(it, "leases").iter();
@@ -260,11 +260,11 @@ fn progress(it: &Value) -> (u64, u64) {
             sums = (sums.0 + nodes(lease) * step, sums.1 + nodes(lease) * last);
         }
     }
-    // Before anything is ordered there is all of it to go.
+    // Before any order, all of it remains.
     (sums.0, sums.1.max(1))
 }
 
-/// Whether the history tells of this state with its time.
+/// Whether the history dates this state.
 fn is_dated(state: Option<&str>) -> bool {
     matches!(
         state,
@@ -281,7 +281,7 @@ fn is_dated(state: Option<&str>) -> bool {
     )
 }
 
-/// One thing that happened: on a terminal as wide as that, else in one line.
+/// One event: wrapped to the width of a terminal, else in one line.
 fn line(at: Option<DateTime<Utc>>, what: &str) -> String {
     let at = at.map_or_else(String::new, |at| at.format("%H:%M:%S").to_string());
     let at = format!("{at:<8}  ");
@@ -291,7 +291,7 @@ fn line(at: Option<DateTime<Utc>>, what: &str) -> String {
     }
 }
 
-/// A moment of the history in words.
+/// An entry of the history in words.
 fn happened(it: &Value, entry: &Value) -> String {
     let (what, colours) = (words(entry, "/what"), Colours::of_stdout());
     match entry["lease_id"].as_str() {
@@ -305,7 +305,7 @@ fn happened(it: &Value, entry: &Value) -> String {
     }
 }
 
-/// A lease as people tell it from others: "2 nodes at lambda".
+/// A short description of a lease: "2 nodes at lambda".
 fn named(lease: &Value) -> String {
     let plural = if lease["nodes"] == 1 { "" } else { "s" };
     format!(
@@ -315,7 +315,7 @@ fn named(lease: &Value) -> String {
     )
 }
 
-/// What was charged so far, asked for now and then; a key that may not know is not asked again.
+/// The charges so far, read from time to time; after a refusal they are not read again.
 #[derive(Debug, Default)]
 struct Charges {
     last: String,
@@ -422,7 +422,7 @@ mod tests {
         };
         let lost = gone(lease("gone", Some("too slow")));
         assert_eq!(told.news(&lost), ["13:00:00  2 nodes at lambda gone"]);
-        // It fell and was given back between two looks.
+        // It failed and was released between two reads.
         assert_eq!(
             Told::default().news(&lost),
             [

@@ -1,5 +1,5 @@
-//! `broker providers add`, `check`, `rotate` and `forget`: the credential by which a provider is
-//! connected.
+//! `broker providers add`, `check`, `rotate` and `forget`: the credential that connects a
+//! provider.
 
 use std::path::Path;
 
@@ -20,26 +20,26 @@ use crate::service::start;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{print_line, print_text};
 
-/// Reads a credential: all of the file but the white space around it.
+/// Reads a credential: the file without white space at its start and end.
 fn read_credential(file: &Path) -> Result<SecretString, Ending> {
     let text = read_text("the credential", file)?;
     Ok(SecretString::from(text.trim()))
 }
 
-/// Asks the provider once whether it takes the credential. One that does not answer does not say no.
+/// Asks the provider once whether it accepts the credential. No reply is not a refusal.
 async fn accepted(link: &ProviderLink) -> Result<CheckedProvider, Ending> {
     let checked = check(link, SystemClock.now()).await;
     match checked.refused_credential() {
         None => Ok(checked),
         Some(why) => Err(Ending::No(format!(
-            "nothing was kept, because {} does not take the credential: {why}; look it up there and \
+            "nothing was stored, because {} does not accept the credential: {why}; check it there and \
              try again",
             link.adapter.profile().name
         ))),
     }
 }
 
-/// What was found with a credential, for people.
+/// The result of reading with a credential, for people.
 fn found(checked: &CheckedProvider) -> String {
     let CheckedProvider {
         offers, in_stock, ..
@@ -110,7 +110,7 @@ pub(super) async fn check_one(args: &CheckArgs) -> Result<(), Ending> {
     }
 }
 
-/// The connection that the service has to a provider.
+/// The connection of the service to a provider.
 async fn connected(
     desk: &Desk,
     id: &ProviderId,
@@ -126,11 +126,11 @@ async fn connected(
     let sealing = desk.sealing_key().await?;
     let link = connect_row(&sealing, &row, desk.mode).map_err(Ending::wrong_input)?;
     link.ok_or_else(|| match desk.mode {
-        // What `serve --simulate` starts is connected in its own process alone.
+        // Providers started by `serve --simulate` are connected only in its own process.
         DatabaseMode::Simulation => Ending::No(format!(
             "{id} is part of the market that the running service simulates, and only that service is \
-             connected to it; ask it with `POST /v1/providers/{id}/check` and an administrator's key, \
-             or see with `broker providers list` when it was last read"
+             connected to it; call `POST /v1/providers/{id}/check` with an administrator's key, or run \
+             `broker providers list` to see when it was last read"
         )),
         DatabaseMode::Production => Ending::wrong_input(format!(
             "there is no credential for {id}; try one with --credential-file, or add it with `broker \
@@ -168,7 +168,7 @@ pub(super) async fn forget(args: &OneArgs) -> Result<(), Ending> {
     desk.not_configured(id)?;
     if desk.find(id).await?.credential.is_none() {
         return Err(Ending::No(format!(
-            "no credential was entered for {id}, so there is none to forget; `broker providers list` \
+            "no credential was stored for {id}, so there is none to forget; `broker providers list` \
              shows how each is connected"
         )));
     }
@@ -177,6 +177,6 @@ pub(super) async fn forget(args: &OneArgs) -> Result<(), Ending> {
         ..ProviderChange::default()
     };
     let provider = desk.change(id, "providers forget", &change).await?;
-    desk.tell(&provider, &format!("Forgot the credential of {id}."))
+    desk.tell(&provider, &format!("Deleted the credential of {id}."))
         .await
 }

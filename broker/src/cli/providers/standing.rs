@@ -29,7 +29,7 @@ pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
         let quarantine = provider.quarantine_at(now);
         let sold = match (provider.enabled, quarantine) {
             (false, _) => "disabled",
-            (true, Some(_)) => "quarantine",
+            (true, Some(_)) => "suspended",
             (true, None) => "yes",
         };
         let note = quarantine
@@ -58,7 +58,7 @@ pub(super) async fn list(form: &FormArgs) -> Result<(), Ending> {
     Ok(print_line(&table(&headings, rows))?)
 }
 
-/// What of its last reading could not be read: how much, and the first record with why.
+/// What the last reading could not parse: the number of records, and the first one with its reason.
 fn unread(provider: &Provider) -> Option<String> {
     let mut records = provider.skipped.iter().filter(|one| one.is_unread());
     let first = records.next()?;
@@ -69,7 +69,7 @@ fn unread(provider: &Provider) -> Option<String> {
     })
 }
 
-/// How many of the orders of the last 30 days came to a machine that passed its checks.
+/// How many orders of the last 30 days got a machine that passed its checks.
 fn passed(record: &AcceptanceRecord) -> String {
     match record.outcomes() {
         0 => "-".to_owned(),
@@ -107,8 +107,8 @@ pub(super) async fn quarantine(args: &QuarantineArgs) -> Result<(), Ending> {
         _ => None,
     };
     let told = match &begun {
-        Some(held) => format!("{id} is in quarantine until {}.", time(held.until)),
-        None => format!("The quarantine of {id} is over."),
+        Some(held) => format!("{id} is suspended until {}.", time(held.until)),
+        None => format!("{id} is no longer suspended."),
     };
     let change = ProviderChange {
         quarantine: Some(begun),

@@ -1,8 +1,8 @@
-//! A small client of our own API, so that the demo does nothing that a user could not do.
+//! A small client of our own API, so that the demo can do nothing that a user cannot.
 
 use serde_json::Value;
 
-/// What the service answered instead of doing as asked.
+/// The service's failure to do as asked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     /// It could not be reached.
@@ -40,7 +40,7 @@ impl Client {
         self.call("GET", path, self.http.get(self.url(path))).await
     }
 
-    /// Every call that spends carries an idempotency key: repeating the demo's step is harmless.
+    /// Every call that spends carries an idempotency key, so that repeating a step of the demo is harmless.
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         let key = uuid::Uuid::now_v7().to_string();
         let request = self

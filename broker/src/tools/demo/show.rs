@@ -1,4 +1,4 @@
-//! What the chapters show of the API's answers.
+//! The output of the chapters, from the API's replies.
 
 use anyhow::{Context as _, Result};
 use rust_decimal::Decimal;
@@ -11,7 +11,7 @@ use crate::terminal::plan_lines::satisfy;
 use crate::terminal::price::marked_price;
 use crate::terminal::text::each_once;
 
-/// The best candidates, why the chosen one is good, and how many offers were refused for what.
+/// The best candidates, the reasons for the chosen one, and how many offers were refused for each reason.
 pub(super) fn plan(plan: &Value, chosen: &Value) {
     let candidates = plan["candidates"]
         .as_array()
@@ -90,7 +90,7 @@ fn candidate_row(candidate: &Value) -> Vec<String> {
     ]
 }
 
-/// Leases that stand, by provider and state.
+/// The leases that are not replaced or gone, by provider and state.
 pub(super) fn living_leases(reservation: &Value) -> String {
     let leases = reservation["leases"]
         .as_array()
@@ -111,7 +111,7 @@ pub(super) fn living_leases(reservation: &Value) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// How a lease fell, with what was measured where a verification is the reason.
+/// The failure of a lease, with the measurements if it failed its verification.
 pub(super) async fn fall(client: &Client, time: &str, lease: &Value) -> Result<()> {
     let note = text(lease, "/fall_note");
     let provider = text(lease, "/provider");
@@ -121,7 +121,7 @@ pub(super) async fn fall(client: &Client, time: &str, lease: &Value) -> Result<(
     else {
         say_at(
             time,
-            format!("the lease at {provider} fell ({note}) and is replaced, free of charge"),
+            format!("the lease at {provider} failed ({note}) and is replaced, free of charge"),
         );
         return Ok(());
     };
@@ -166,7 +166,7 @@ fn finding_words(finding: &Value) -> String {
     }
 }
 
-/// Where the tenant's nodes are.
+/// How to connect to the tenant's nodes.
 pub(super) async fn access(client: &Client, id: &str) -> Result<()> {
     let access = client.get(&format!("/v1/reservations/{id}/access")).await?;
     let nodes = access["nodes"]
@@ -226,7 +226,7 @@ fn total_row(report: &Value) -> Vec<String> {
     vec!["in all".into(), String::new(), String::new(), hours, amount]
 }
 
-/// What was proved, charged and billed, exact to the unit.
+/// The verifications, the charges and the provider bill, exact to the unit.
 pub(super) fn books(summary: &Summary, charged_usd: &str, swept: usize) {
     let VerificationSummary {
         passed,
@@ -261,7 +261,7 @@ pub(super) fn books(summary: &Summary, charged_usd: &str, swept: usize) {
         if summary.ledger_balanced { "yes" } else { "NO" }
     ));
     say(format!(
-        "Machines that run and nobody owns, counted at the providers: {} (a sweep ended {swept})",
+        "Orphaned machines, counted at the providers: {} (reconciliation ended {swept})",
         summary.leaked_machines
     ));
 }

@@ -1,4 +1,4 @@
-//! The story, chapter by chapter, told through our own API. What a chapter shows is in [`show`].
+//! The story, chapter by chapter, through our own API. Its output is in [`show`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,14 +24,14 @@ use crate::http::api_keys::{NewSecret, default_scopes};
 use crate::service::tasks;
 use crate::tools::simulation::{SimulatedMarket, SimulatedMarketOptions};
 
-/// How long the fleet serves on after the training run.
+/// How long the fleet continues to serve after the training run.
 const SERVING_HOURS: i64 = 24;
-/// How much of the clock passes between two looks at a reservation that is coming up.
+/// How far the clock moves between two reads of a reservation that is being provisioned.
 const LOOK: TimeDelta = TimeDelta::seconds(60);
-/// How much of the clock passes in a second once the story is told.
+/// How far the clock moves each second after the story.
 const AFTERWARDS: TimeDelta = TimeDelta::seconds(10);
 
-/// A story that was told, and the world that goes on.
+/// A finished story, and the simulated market that continues.
 pub(super) struct Told {
     /// What happened, counted.
     pub(super) summary: Summary,
@@ -40,7 +40,7 @@ pub(super) struct Told {
     _dir: TempDir,
 }
 
-/// Tells the whole story and counts what happened.
+/// Runs the whole story and counts its results.
 pub(super) async fn tell(args: &DemoArgs) -> Result<Told> {
     let dir = tempfile::Builder::new().prefix("broker-demo-").tempdir()?;
     let world = SimulatedMarket::open(SimulatedMarketOptions {
@@ -52,8 +52,8 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<Told> {
     let key = make_key(&world).await?;
     let client = Client::new(world.base_url(), &key)?;
     say(format!(
-        "The first sale, end to end, on a simulated market (seed {}). Prices are list prices; machines \
-         and time are pretended. All of it is done through the API at {}.",
+        "A first sale from start to end, on a simulated market (seed {}). Prices are list prices; machines \
+         and time are simulated. All of it is done through the API at {}.",
         args.seed,
         world.base_url()
     ));
@@ -77,20 +77,20 @@ async fn play(world: &SimulatedMarket, client: &Client, args: &DemoArgs) -> Resu
     let swept = reconcile::sweep(world.broker()).await?;
     let summary = Summary::of(world, client, [&train, &serve], &report).await?;
     chapter(
-        "6. The books",
-        "every second is charged or borne by the broker; nothing is left running",
+        "6. The ledger",
+        "every second is charged to the tenant or borne by the broker; nothing is left running",
     );
     show::books(&summary, text(&report, "/total_usd"), swept.ended);
     Ok(summary)
 }
 
 impl Told {
-    /// Lets the clock run on and the service answer until Ctrl-C.
+    /// Lets the clock run and the service reply until Ctrl-C.
     pub(super) async fn serve_on(&self) -> Result<()> {
         let (url, key) = (self.world.base_url(), &self.key);
         chapter(
             "Still serving, until Ctrl-C",
-            "the rest is yours: each second, ten pass on the market's clock",
+            "the service is yours: each second is ten on the market's clock",
         );
         command(&format!("KEY={key}"));
         command(&format!(
@@ -159,7 +159,7 @@ async fn make_key(world: &SimulatedMarket) -> Result<String> {
     Ok(secret.reveal().to_owned())
 }
 
-/// A fresh public SSH key in OpenSSH form. Nobody has the private half: the nodes are pretended.
+/// A new public SSH key in OpenSSH form. Nobody has the private half: the nodes are simulated.
 fn ssh_public_key() -> String {
     let key = ed25519_dalek::SigningKey::from_bytes(&rand::random()).verifying_key();
     let mut blob = Vec::new();
@@ -172,8 +172,8 @@ fn ssh_public_key() -> String {
 
 async fn read_supply(world: &SimulatedMarket, args: &DemoArgs) -> Result<()> {
     chapter(
-        "1. Supply: three providers over their own wire formats, and price lists",
-        "everybody's words for hardware, places and prices become one kind of offer",
+        "1. Supply: three providers over their own APIs, and price lists",
+        "their names for hardware, places and prices become one kind of offer",
     );
     world.read_price_lists(&args.pricesheets).await?;
     if let Some(failure) = world.read_providers().await.first() {
@@ -211,8 +211,8 @@ async fn read_supply(world: &SimulatedMarket, args: &DemoArgs) -> Result<()> {
     Ok(())
 }
 
-/// Plans, quotes, holds and confirms, each in a call of its own; gives the reservation and the
-/// hours that its run is planned to take.
+/// Plans, quotes, holds and confirms, each in its own call. Returns the reservation and the
+/// planned hours of its run.
 async fn reserve_training(world: &SimulatedMarket, client: &Client) -> Result<(String, i64)> {
     chapter(
         "2. Training: Llama 3 8B on 20 billion tokens, 16 GPUs",
@@ -247,7 +247,7 @@ async fn reserve_training(world: &SimulatedMarket, client: &Client) -> Result<(S
     );
     say_at(
         &world.clock_time(),
-        "confirmed (nobody told the broker: the next machine has slow memory)",
+        "confirmed (the next machine has slow memory, and the broker does not know)",
     );
     world
         .simulator()
@@ -256,7 +256,7 @@ async fn reserve_training(world: &SimulatedMarket, client: &Client) -> Result<(S
         .post(&format!("/v1/reservations/{id}/confirm"), &json!({}))
         .await?;
     until_active(world, client, &id).await?;
-    // Days at most: the range keeps the cast exact.
+    // A few days at most, so the cast is exact.
     Ok((id, run_hours.clamp(1.0, 1_000.0) as i64))
 }
 
@@ -284,7 +284,7 @@ async fn reserve_serving(world: &SimulatedMarket, client: &Client) -> Result<Str
     Ok(id)
 }
 
-/// Turns the clock until the tenant has the nodes, telling each change of state.
+/// Moves the clock until the tenant has the nodes, and prints each change of state.
 async fn until_active(world: &SimulatedMarket, client: &Client, id: &str) -> Result<()> {
     let (mut told, mut fallen) = (String::new(), BTreeSet::new());
     for _ in 0..180 {
@@ -318,7 +318,7 @@ async fn use_both(
 ) -> Result<()> {
     chapter(
         "4. Use: the run ends and its nodes are released; the fleet stays",
-        "interconnect is paid for while training, and for no hour longer",
+        "a fabric is paid for while training, and for no hour longer",
     );
     for _ in 0..run_hours {
         world.live_on(TimeDelta::hours(1)).await?;
@@ -328,7 +328,7 @@ async fn use_both(
         .await?;
     say_at(
         &world.clock_time(),
-        format!("{run_hours} hours later the run is done; release is asked for"),
+        format!("{run_hours} hours later the run is done; its release is requested"),
     );
     for _ in 0..60 {
         world.live_on(LOOK).await?;

@@ -11,7 +11,7 @@ use simulator::Provider;
 use super::client::Client;
 use crate::tools::simulation::SimulatedMarket;
 
-/// What the demo did, counted.
+/// The counted results of the demo.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Providers that were read, price lists included.
@@ -24,11 +24,11 @@ pub struct Summary {
     pub reservations: Vec<ReservationSummary>,
     /// The verifications.
     pub verifications: VerificationSummary,
-    /// What the providers themselves bill, by their own arithmetic. US dollars.
+    /// The bills of the providers, by their own arithmetic. US dollars.
     pub provider_bill_usd: String,
     /// Whether every transaction sums to zero and every total agrees with its parts.
     pub ledger_balanced: bool,
-    /// Machines at the providers that no living lease stands behind, counted at the providers.
+    /// Machines at the providers without an open lease, counted at the providers.
     pub leaked_machines: usize,
     /// Rows of the cost report.
     pub cost_report_rows: usize,
@@ -47,36 +47,36 @@ pub struct ReservationSummary {
     pub nodes: u64,
     /// GPUs of all nodes.
     pub gpus: u64,
-    /// Who provided them in the end.
+    /// The final providers.
     pub provider: String,
-    /// What joined the nodes.
+    /// The fabric between the nodes.
     pub internode: String,
-    /// What kind of machine they were.
+    /// The kind of machine.
     pub tenancy: String,
     /// US dollars per GPU-hour, as quoted and billed.
     pub rate_usd_gpu_hour: String,
     /// GPU-seconds between hand-off and release.
     pub metered_gpu_seconds: i64,
-    /// What the tenant was charged. US dollars.
+    /// The charge to the tenant. US dollars.
     pub billed_usd: String,
-    /// Leases that fell and were replaced, at no cost to the tenant.
+    /// Leases that failed and were replaced, at no cost to the tenant.
     pub replaced_leases: usize,
 }
 
-/// The verifications, by nodes; and the leases replaced after one.
+/// The verifications, by nodes, and the leases that were replaced after one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct VerificationSummary {
     /// Nodes that passed.
     pub passed: usize,
-    /// Nodes that did not.
+    /// Nodes that failed.
     pub failed: usize,
     /// Leases that were replaced.
     pub replaced: usize,
 }
 
 impl Summary {
-    /// Counts what happened to these reservations. The tenant's side is asked of the API, the
-    /// providers' side of the simulator.
+    /// Counts the results of these reservations. The tenant's side is read from the API, the providers'
+    /// side from the simulator.
     pub(super) async fn of(
         world: &SimulatedMarket,
         client: &Client,
@@ -114,12 +114,12 @@ impl Summary {
         })
     }
 
-    /// What went wrong, if anything did.
+    /// The fault of the demo, if there is one.
     pub(super) fn fault(&self) -> Option<&'static str> {
         if !self.ledger_balanced {
             return Some("the ledger does not balance");
         }
-        (self.leaked_machines > 0).then_some("a machine runs that nobody owns")
+        (self.leaked_machines > 0).then_some("a machine runs without an owner")
     }
 }
 
@@ -136,7 +136,7 @@ async fn count_verdicts(
             .of_reservation(id.parse()?)
             .await?
         {
-            // A node of a gang has a second document, on the gang.
+            // A node of a gang has a second attestation, of the gang.
             let mut nodes: BTreeMap<u32, bool> = BTreeMap::new();
             let verifications = store.verifications().across_tenants();
             for attestation in verifications.attestations_of(lease.id).await? {

@@ -1,6 +1,5 @@
-//! How the story looks on a terminal: headings, one line a fact, tables. It goes to stdout, or to
-//! stderr where stdout is for programs. Nobody may be listening: what cannot be written is left out. Nothing
-//! in it can steer a terminal.
+//! The layout of the story on a terminal: headings, one line a fact, tables. It goes to stdout, or to stderr
+//! if programs read stdout. Write errors are ignored. No text can control the terminal.
 
 use std::io::Write as _;
 
@@ -9,7 +8,7 @@ use crate::terminal::screen::is_stdout_left;
 use crate::terminal::table::{MARGIN, fitted_without, table as draw};
 use crate::terminal::text::{clean, command as drawn, hanging, line};
 
-/// Begins a chapter, and says what it shows.
+/// Begins a chapter, and prints its subject.
 pub(super) fn chapter(title: &str, shows: &str) {
     write_line("");
     write_line(&Colours::of_stdout().heading(&hanging("== ", title)));
@@ -17,35 +16,35 @@ pub(super) fn chapter(title: &str, shows: &str) {
     write_line("");
 }
 
-/// Says one thing.
+/// Prints a line of text.
 pub(super) fn say(text: impl AsRef<str>) {
     write_line(&hanging("   ", &clean(text.as_ref())));
 }
 
-/// Says one of several things.
+/// Prints one item of a list.
 pub(super) fn say_item(text: &str) {
     write_line(&hanging("   - ", &clean(text)));
 }
 
-/// Says one thing that happened at a time of the market's clock.
+/// Prints an event with the time on the market's clock.
 pub(super) fn say_at(time: &str, text: impl AsRef<str>) {
     let text = clean(text.as_ref());
     write_line(&hanging(&format!("   {time}  "), &text));
 }
 
-/// Shows a command to copy.
+/// Prints a command to copy.
 pub(super) fn command(text: &str) {
     write_line(&drawn("   ", text));
 }
 
-/// Shows rows under their headings.
+/// Prints rows under their headings.
 pub(super) fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     for line in draw(headings, rows).lines() {
         write_line(&format!("   {line}"));
     }
 }
 
-/// As [`table`], never wider than a text; these columns are left out first, where that makes room.
+/// As [`table`], never wider than a text; hides these columns first if that makes room.
 pub(super) fn table_without(
     headings: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,

@@ -64,7 +64,7 @@ fn a_result_that_holds_is_told_in_words_and_as_json() {
     let said = place.broker(VERIFY);
     assert_eq!(said.status, Some(0), "{said:?}");
     for words in [
-        "The signature holds.",
+        "The signature is valid.",
         "pass",
         "8 x H100-SXM",
         "It does not prove:",
@@ -158,7 +158,7 @@ fn a_byte_that_was_changed_anywhere_is_refused() {
         std::fs::write(place.path().join("result.jws"), bytes).expect("written");
         let said = place.broker(VERIFY);
         assert_eq!(said.status, Some(1), "byte {at}: {said:?}");
-        assert!(!said.stdout.contains("holds"), "{said:?}");
+        assert!(!said.stdout.contains("valid"), "{said:?}");
         let told = place.broker(VERIFY.into_iter().chain(["--json"])).json(1);
         assert_eq!(
             (&told["signature_holds"], &told["passed"]),
@@ -177,7 +177,7 @@ fn a_failure_and_a_simulation_are_no_pass_though_the_signature_holds() {
     let said = simulated.broker(VERIFY);
     assert_eq!(said.status, Some(1), "{said:?}");
     assert!(
-        said.stdout.contains("SIMULATED") && said.stderr.contains("pretended"),
+        said.stdout.contains("SIMULATED") && said.stderr.contains("simulated"),
         "{said:?}"
     );
     let allowed = simulated.broker(VERIFY.into_iter().chain(["--allow-simulated"]));

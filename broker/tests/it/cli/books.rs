@@ -76,7 +76,11 @@ fn ledger_check_says_that_the_books_balance_and_where_they_do_not() {
     let amounts: Vec<_> = accounts.iter().map(|row| row["amount"].as_str()).collect();
     assert_eq!(amounts, [Some("-12.5"), Some("12.5")]);
     let told = place.broker(["ledger", "check", "--data-dir", "kept"]);
-    assert!(told.stdout.contains("the books balance"), "{}", told.stdout);
+    assert!(
+        told.stdout.contains("the ledger balances"),
+        "{}",
+        told.stdout
+    );
 
     on_database(&dir, async |store| {
         let forged = "INSERT INTO postings

@@ -23,7 +23,9 @@ fn token_create_prints_the_key_alone_and_keeps_the_database_where_it_was_told() 
     let created = place.broker(["token", "create", "--tenant", "acme", "--data-dir", "kept"]);
     assert_eq!(created.status, Some(0), "{created:?}");
     assert!(
-        created.stderr.starts_with("note: made a new database at ")
+        created
+            .stderr
+            .starts_with("note: created a new database at ")
             && created.stderr.contains("kept/broker.db; ")
             && created.stderr.lines().count() == 1,
         "{created:?}"

@@ -173,7 +173,7 @@ async fn the_demo_sells_verifies_replaces_bills_and_leaks_nothing() {
         "FAILED",
         "Serving",
         "Cost report",
-        "The books",
+        "The ledger",
     ] {
         assert!(ended.stderr.contains(told), "{told} in {}", ended.stderr);
     }
@@ -227,7 +227,7 @@ fn the_story_goes_to_stdout_where_no_program_reads_it() {
     let mut wide = place.command(["demo", "--exit"]);
     let ended = Ended::of(output_of(wide.env("COLUMNS", "120")));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    for told in ["== 1. Supply", "Shows: ", "== 6. The books"] {
+    for told in ["== 1. Supply", "Shows: ", "== 6. The ledger"] {
         assert!(ended.stdout.contains(told), "{told} in {}", ended.stdout);
     }
     assert_eq!(faults("demo", 120, &ended.stdout), [""; 0]);

@@ -488,5 +488,5 @@ fn each_line_of_a_fleet_of_several_offers_shows_its_own_price() {
         };
         assert!(table.lines().any(shown), "{line:?} in {table}");
     }
-    assert!(table.contains("The first in all: 33.95 USD/h"), "{table}");
+    assert!(table.contains("The first in total: 33.95 USD/h"), "{table}");
 }

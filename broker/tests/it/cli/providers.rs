@@ -55,7 +55,7 @@ async fn a_provider_is_added_checked_closed_and_opened_from_the_command_line() {
     };
     let refused = add("bad.key");
     assert_eq!(refused.status, Some(1), "{refused:?}");
-    assert!(refused.stderr.contains("nothing was kept"), "{refused:?}");
+    assert!(refused.stderr.contains("nothing was stored"), "{refused:?}");
     assert!(!refused.stderr.contains("canary"), "{refused:?}");
     let added = add("good.key");
     assert_eq!(added.status, Some(0), "{added:?}");

@@ -18,7 +18,7 @@ async fn the_script_is_printed_alone_and_can_be_taken_back() {
         "{ended:?}"
     );
     let told = shell.told(&format!("recheck {id} 0 --stop")).await;
-    assert!(told.contains("looked at no more"), "{told}");
+    assert!(told.contains("not rechecked any more"), "{told}");
     let refused = shell.run(&format!("recheck {id} 0 --stop")).await;
     assert!(refused.sentence(1).contains("no such token"), "{refused:?}");
     let refused = shell.run(&format!("recheck {id} 4")).await;

@@ -65,7 +65,10 @@ async fn the_command_that_access_prints_logs_in_with_the_key_that_is_known() {
     let id = path.rsplit('/').next().expect("an id");
     let access = format!("access {id} --ssh-dir nodes");
     let (logged_in, told) = logs_in(&adder, &access).await;
-    assert!(logged_in && told.is_empty(), "whoever added it: {told}");
+    assert!(
+        logged_in && told.is_empty(),
+        "the user who added it: {told}"
+    );
 
     let usual = Shell::of(&service, &key);
     let folder = usual.home.path().join(".ssh");

@@ -250,7 +250,7 @@ async fn access_is_written_for_ssh_and_nothing_else_is_written_over(shell: &Shel
     assert_eq!(
         shell.json(&line).await,
         json!({ "config": config, "known_hosts": known_hosts }),
-        "what was written here may be written anew"
+        "files of this command may be overwritten"
     );
     std::fs::write(&known_hosts, "somebody else's").expect("a file");
     let refused = shell.run(&line).await;

@@ -15,23 +15,23 @@ use crate::cli::input::read_text;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{clean, print_next, print_text};
 
-/// Reports a node in use. A result that fails has its machine replaced.
+/// Reports a node in use. If the result shows a failure, its machine is replaced.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("said").required(true).multiple(true).args(["file", "reason"]),
     after_help = "On the node: verifier run --json > result.json\nExample: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
 )]
 pub(in crate::cli) struct NodeArgs {
-    /// The reservation: its id, or how the id begins.
+    /// The reservation: its id, or the start of the id.
     #[arg(value_name = "RESERVATION", value_parser = parse_reservation)]
     id: String,
     /// The node's number, as `broker access` shows it.
     #[arg(value_name = "NODE")]
     node: u32,
-    /// What `verifier run --json` printed on the node; `-` reads it from standard input.
+    /// The output of `verifier run --json` on the node; `-` reads it from standard input.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What is wrong, in words.
+    /// The fault, in words.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -93,7 +93,7 @@ fn words(report: &Value, list: &str) -> String {
     words.map(clean).collect::<Vec<_>>().join(", ")
 }
 
-/// The command that comes next, where there is one.
+/// The next command, if there is one.
 fn next(follows: &str) -> Option<&'static str> {
     match follows {
         "repair" => Some("watch"),
@@ -102,28 +102,24 @@ fn next(follows: &str) -> Option<&'static str> {
     }
 }
 
-/// What follows; `attached` where a result came with the report.
+/// The consequence, in words. `attached` is true if a result came with the report.
 fn in_words(follows: &str, attached: bool) -> String {
     match follows {
         "repair" => "Its machine is given up and replaced.".to_owned(),
         "nothing_failed" if attached => {
-            "Kept; nothing follows, for its result shows no failure.".to_owned()
+            "Recorded; no action, because its result shows no failure.".to_owned()
         }
-        "nothing_failed" => "Kept; nothing follows, for it shows no failure. Run `verifier run \
-                             --json` on the node and report what it prints with --file."
+        "nothing_failed" => "Recorded; no action, because it shows no failure. Run `verifier run \
+                             --json` on the node and report its output with --file."
             .to_owned(),
-        "gang" => {
-            "Kept; nothing follows: the nodes of a gang are not replaced one by one. Release \
+        "gang" => "Recorded; no action: the nodes of a gang are not replaced one by one. Release \
                    it, and reserve again."
-                .to_owned()
-        }
-        "already" => "Kept; its machine is being replaced on an earlier report.".to_owned(),
-        "too_often" => {
-            "Kept; nothing follows: as many machines as may be were replaced on reports \
-                        within a day. Ask whoever runs the service."
-                .to_owned()
-        }
-        other => format!("Kept: {other}."),
+            .to_owned(),
+        "already" => "Recorded; its machine is being replaced after an earlier report.".to_owned(),
+        "too_often" => "Recorded; no action: reports have replaced as many machines as allowed \
+                        within a day. Ask the operator of the service."
+            .to_owned(),
+        other => format!("Recorded: {other}."),
     }
 }
 
@@ -138,7 +134,10 @@ mod tests {
         for follows in Follows::ALL {
             let word = serde_json::to_value(follows).expect("a word");
             let words = in_words(word.as_str().expect("a text"), false);
-            assert_ne!(words, format!("Kept: {}.", word.as_str().expect("a text")));
+            assert_ne!(
+                words,
+                format!("Recorded: {}.", word.as_str().expect("a text"))
+            );
         }
     }
 }
