@@ -28,7 +28,7 @@ use crate::walk::{AllowedRow, HeldRows, walk};
 
 use self::choice::{Choice, Market};
 use self::parts::Parts;
-use self::shown::Known;
+use self::shown::SimulatedLatencies;
 
 pub(crate) use choice::NoFleet;
 pub(crate) use shown::{Tail, Waits};
@@ -87,7 +87,7 @@ pub(crate) fn search_fleets(query: &Query<'_>, serve: &ServeQuery, filter: &Filt
             (Vec::new(), Some(none))
         }
     };
-    let mut known = Known::default();
+    let mut known = SimulatedLatencies::default();
     let mut candidates =
         shown::candidates(query, serve, filter, &parts, &found, ranking, &mut known);
     let wider = wider::put_meeting_first(serve, filter, &held, &mut candidates, &mut known);

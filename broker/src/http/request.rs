@@ -34,7 +34,7 @@ const MAX_ID: usize = 64;
 
 /// The facts about a request from its first line and headers.
 #[derive(Debug, Clone)]
-struct Known {
+struct RequestFacts {
     /// The id under which the log knows it.
     id: Arc<str>,
     /// The template of the route that it will take; empty for none.
@@ -88,13 +88,15 @@ fn trace_id(request: &ServiceRequest) -> Option<String> {
 /// The id under which the log knows a request.
 pub(super) fn id_of(request: &HttpRequest) -> Option<String> {
     let extensions = request.extensions();
-    extensions.get::<Known>().map(|known| known.id.to_string())
+    extensions
+        .get::<RequestFacts>()
+        .map(|known| known.id.to_string())
 }
 
 /// The template of the route that a request takes; empty for none.
 pub(super) fn route_of(request: &HttpRequest) -> Arc<str> {
     let extensions = request.extensions();
-    let known = extensions.get::<Known>();
+    let known = extensions.get::<RequestFacts>();
     known.map_or_else(Arc::default, |known| Arc::clone(&known.route))
 }
 
@@ -109,7 +111,7 @@ pub(super) async fn surround<B: MessageBody + 'static>(
 ) -> Result<ServiceResponse<EitherBody<Bytes, InSpan>>, Error> {
     let began = Instant::now();
     take_new_name(&mut request);
-    let known = Known {
+    let known = RequestFacts {
         id: request_id(&request),
         route: route(&request),
     };
@@ -207,7 +209,7 @@ fn in_span<B: MessageBody + 'static>(body: B, span: Span) -> EitherBody<Bytes, I
 /// The span of every line in a request's log.
 ///
 /// Credentials, query strings and the caller's address stay out.
-fn span(request: &ServiceRequest, known: &Known) -> Span {
+fn span(request: &ServiceRequest, known: &RequestFacts) -> Span {
     let span = info_span!(
         "request",
         request.id = %known.id,

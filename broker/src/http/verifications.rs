@@ -45,13 +45,13 @@ const fn is_large(step: Step) -> bool {
 
 /// The places for large messages.
 pub(crate) struct LargeSteps {
-    taken: Mutex<Vec<Whose>>,
+    taken: Mutex<Vec<MessageSender>>,
     judging: Semaphore,
 }
 
 /// The sender of a large message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Whose {
+struct MessageSender {
     provider: ProviderId,
     verification: VerificationId,
     /// Whether that is of a node in use.
@@ -63,7 +63,7 @@ struct Whose {
 /// A place that is taken until this is dropped.
 struct Place {
     of: Arc<LargeSteps>,
-    whose: Whose,
+    whose: MessageSender,
 }
 
 /// Why there is no place.
@@ -100,7 +100,7 @@ impl Default for LargeSteps {
 
 impl LargeSteps {
     /// A place for a large message of a verification at a provider.
-    fn place(self: &Arc<Self>, whose: Whose) -> Result<Place, NoPlace> {
+    fn place(self: &Arc<Self>, whose: MessageSender) -> Result<Place, NoPlace> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.contains(&whose) {
             return Err(NoPlace::AtIt);
@@ -240,7 +240,7 @@ pub(crate) async fn take_step(
         .offer
         .provider;
     let sender = Sender::of(&broker, id, step, &request).await?;
-    let whose = Whose {
+    let whose = MessageSender {
         provider,
         verification: id,
         is_recheck: verification.recheck_node.is_some(),
@@ -363,8 +363,8 @@ mod tests {
         }
     }
 
-    fn whose(provider: &str, number: usize) -> Whose {
-        Whose {
+    fn whose(provider: &str, number: usize) -> MessageSender {
+        MessageSender {
             provider: ProviderId::parse(provider).expect("a provider"),
             verification: VerificationId::from_uuid(uuid::Uuid::from_u128(number as u128)),
             is_recheck: false,
@@ -410,8 +410,8 @@ mod tests {
     }
 
     /// A node of a verification at one provider.
-    fn of_node(verification: usize, node: usize) -> Whose {
-        Whose {
+    fn of_node(verification: usize, node: usize) -> MessageSender {
+        MessageSender {
             agent: key(node),
             ..whose("acme", verification)
         }
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn nodes_in_use_leave_places_to_those_that_are_waited_for() {
         let places = Arc::new(LargeSteps::default());
-        let in_use = |number| Whose {
+        let in_use = |number| MessageSender {
             is_recheck: true,
             ..whose("acme", number)
         };

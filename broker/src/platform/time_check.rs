@@ -86,7 +86,8 @@ mod tests {
             |minutes| doubt(true, minutes),
         );
         let (same, other) = (shows + BOUND, shows - TimeDelta::days(3));
-        let cases: [(Doubt, Option<DateTime<Utc>>, &[DateTime<Utc>], bool); 14] = [
+        type Case<'a> = (Doubt, Option<DateTime<Utc>>, &'a [DateTime<Utc>], bool);
+        let cases: [Case<'_>; 14] = [
             (jump(9), Some(same), &[same, same], false),
             (jump(10), None, &[], false),
             (jump(10), None, &[same], false),

@@ -69,7 +69,7 @@ pub(super) fn candidates(
     parts: &Parts<'_>,
     found: &[Choice],
     ranking: Ranking<'_>,
-    known: &mut Known,
+    known: &mut SimulatedLatencies,
 ) -> Vec<Candidate> {
     let of_one = ranking.into_sorted();
     let of_several = found.iter().map(Found::OfSeveral);
@@ -138,12 +138,12 @@ pub(super) fn put_missing_last(simulated: &mut [Candidate]) {
 
 /// The latencies of fleets that were simulated already, at any planned share of their replicas' capacity.
 #[derive(Default)]
-pub(super) struct Known(HashMap<Nodes, Option<Waits>>);
+pub(super) struct SimulatedLatencies(HashMap<Nodes, Option<Waits>>);
 
 /// The nodes of a fleet by offer, with or without a commitment.
 type Nodes = BTreeMap<OfferId, u32>;
 
-impl Known {
+impl SimulatedLatencies {
     fn simulated(&mut self, serve: &ServeQuery, lines: &[FleetLine<'_>]) -> Option<Waits> {
         let of_lines = lines
             .iter()

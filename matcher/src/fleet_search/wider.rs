@@ -9,7 +9,7 @@
 use market::money::Money;
 
 use super::Round;
-use super::shown::{self, Known, put_missing_last};
+use super::shown::{self, SimulatedLatencies, put_missing_last};
 use crate::explain;
 use crate::filter::Filter;
 use crate::plan::Candidate;
@@ -39,7 +39,7 @@ pub(super) fn put_meeting_first(
     filter: &Filter<'_>,
     held: &HeldRows,
     candidates: &mut Vec<Candidate>,
-    known: &mut Known,
+    known: &mut SimulatedLatencies,
 ) -> Vec<RowId> {
     let simulated = filter.options.simulated.min(candidates.len());
     let first_misses = candidates[..simulated].first().is_some_and(misses);
@@ -71,7 +71,7 @@ fn put_first<'c>(
     Wider { candidate, share }: Wider,
     candidates: &'c mut Vec<Candidate>,
     simulated: usize,
-    known: &Known,
+    known: &SimulatedLatencies,
 ) -> &'c Candidate {
     let before = &candidates[..simulated];
     let same = candidates
@@ -104,7 +104,7 @@ fn cheaper(
     filter: &Filter<'_>,
     held: &HeldRows,
     candidates: &[Candidate],
-    known: &mut Known,
+    known: &mut SimulatedLatencies,
 ) -> (Option<Wider>, Vec<f64>) {
     let options = SearchOptions {
         limit: filter.options.simulated.min(candidates.len()),
@@ -153,7 +153,7 @@ fn at_share(
     serve: ServeQuery,
     filter: &Filter<'_>,
     held: &HeldRows,
-    known: &mut Known,
+    known: &mut SimulatedLatencies,
 ) -> Vec<Candidate> {
     let query = Query::Serve(serve);
     let Query::Serve(serve) = &query else {

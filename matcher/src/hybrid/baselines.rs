@@ -71,21 +71,21 @@ pub(super) fn baselines(
     plain: Option<Money>,
 ) -> Vec<Found> {
     let (train, serve) = (Demand::Train(train.clone()), serve.clone().into());
-    let within = Within::new(search, reckoning, (&train, &serve), plain);
+    let within = RestrictedSearch::new(search, reckoning, (&train, &serve), plain);
     vec![
         Found {
             kind: BaselineKind::OneShape,
-            way: within.as_ref().and_then(Within::one_shape),
+            way: within.as_ref().and_then(RestrictedSearch::one_shape),
         },
         Found {
             kind: BaselineKind::OneProvider,
-            way: within.as_ref().and_then(Within::one_provider),
+            way: within.as_ref().and_then(RestrictedSearch::one_provider),
         },
     ]
 }
 
 /// Both halves, prepared for searches under restrictions.
-struct Within<'a> {
+struct RestrictedSearch<'a> {
     search: &'a HybridSearch<'a>,
     reckoning: &'a Reckoning<'a>,
     train: Searched<'a>,
@@ -101,7 +101,7 @@ struct Searched<'a> {
     query: Box<Query<'a>>,
 }
 
-impl<'a> Within<'a> {
+impl<'a> RestrictedSearch<'a> {
     /// `None` for halves that cannot be matched, which never get here.
     fn new(
         search: &'a HybridSearch<'a>,

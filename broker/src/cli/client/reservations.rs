@@ -151,7 +151,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::table::fitted_without;
+    use crate::terminal::table::fitted_without;
 
     #[test]
     fn what_a_reservation_costs_is_shown_at_every_width() {

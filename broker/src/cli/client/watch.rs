@@ -94,7 +94,7 @@ async fn look_until_it_ends(
     bar: &ProgressBar,
 ) -> Result<(Document, String, Verdict), Ending> {
     let mut nudges = Nudges::of(&session.api, id).await;
-    let mut told = Told::default();
+    let mut told = Printed::default();
     let mut charges = Charges::default();
     loop {
         let now = look(&session.api, id).await?;
@@ -157,7 +157,7 @@ fn verdict(it: &Value, until: Option<Until>) -> Option<Verdict> {
 
 /// What was printed already.
 #[derive(Debug, Default)]
-struct Told {
+struct Printed {
     moments: BTreeSet<String>,
     state: String,
     since: Option<Instant>,
@@ -166,7 +166,7 @@ struct Told {
     fallen: BTreeSet<String>,
 }
 
-impl Told {
+impl Printed {
     /// The new lines: first the dated history, then the current states.
     fn news(&mut self, it: &Value) -> Vec<String> {
         let (mut news, colours) = (Vec::new(), Colours::of_stdout());
@@ -390,7 +390,7 @@ mod tests {
     fn each_thing_that_happens_is_told_once() {
         let moment = |what: &str, lease: Option<&str>| json!({ "at": "2026-11-21T13:00:00Z", "what": what, "lease_id": lease });
         let lease = |state: &str, note: Option<&str>| json!({ "id": "lse_1", "provider": "lambda", "nodes": 2, "state": state, "fall_note": note });
-        let mut told = Told::default();
+        let mut told = Printed::default();
         let held = json!({ "state": "held", "history": [moment("held", None)] });
         assert_eq!(told.news(&held), ["13:00:00  held"]);
         assert!(told.news(&held).is_empty());
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(told.news(&lost), ["13:00:00  2 nodes at lambda gone"]);
         // It failed and was released between two reads.
         assert_eq!(
-            Told::default().news(&lost),
+            Printed::default().news(&lost),
             [
                 "13:00:00  2 nodes at lambda gone: too slow",
                 "          replacing"

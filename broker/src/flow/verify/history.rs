@@ -24,7 +24,7 @@ const QUARANTINE: TimeDelta = TimeDelta::days(30);
 const LONGEST: usize = 128;
 
 /// The known facts about the GPUs of a node.
-pub(super) struct Known {
+pub(super) struct GpuHistory {
     lease: LeaseId,
     listing: Listing,
     seen: Vec<(LeaseId, evidence::Sighting)>,
@@ -37,7 +37,7 @@ pub(super) async fn of(
     broker: &Broker,
     verification: &Verification,
     session: &Session,
-) -> Result<Known, StoreError> {
+) -> Result<GpuHistory, StoreError> {
     let store = broker.store();
     let leases = store.leases().across_tenants();
     let lease = leases.find(verification.lease_id).await?;
@@ -70,7 +70,7 @@ pub(super) async fn of(
         (sighting.lease_id, seen)
     };
     let offer = lease.offer;
-    Ok(Known {
+    Ok(GpuHistory {
         lease: lease.id,
         listing: listed(
             offer.provider,
@@ -90,7 +90,7 @@ fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing
     }
 }
 
-impl Known {
+impl GpuHistory {
     /// As the rules look at it.
     pub(super) fn history(&self) -> History {
         History {

@@ -72,7 +72,7 @@ async fn a_request_is_a_span_of_its_callers_trace_and_so_are_the_calls_it_leads_
             .insert_header(("user-agent", CANARY))
             .insert_header(("x-forwarded-for", "198.51.100.7"))
             .to_srv_request();
-        let known = Known {
+        let known = RequestFacts {
             id: Arc::from("req-1"),
             route: Arc::default(),
         };

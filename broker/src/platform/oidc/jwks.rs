@@ -70,7 +70,7 @@ enum ReadError {
 }
 
 #[derive(Default)]
-struct Known {
+struct CachedKeys {
     keys: HashMap<String, PublicKey>,
     read_at: Option<DateTime<Utc>>,
 }
@@ -83,7 +83,7 @@ pub(super) struct PublicKeys {
     discovery: Url,
     allow_loopback: bool,
     client: Client,
-    known: RwLock<Arc<Known>>,
+    known: RwLock<Arc<CachedKeys>>,
     tried_at: Mutex<Option<DateTime<Utc>>>,
 }
 
@@ -129,7 +129,7 @@ impl PublicKeys {
         })
     }
 
-    fn known(&self) -> Arc<Known> {
+    fn known(&self) -> Arc<CachedKeys> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -170,7 +170,7 @@ impl PublicKeys {
             Ok(keys) => {
                 let read_at = Some(now);
                 let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-                *known = Arc::new(Known { keys, read_at });
+                *known = Arc::new(CachedKeys { keys, read_at });
             }
             Err(failure) => {
                 let causes = crate::chain(&failure);

@@ -32,7 +32,7 @@ const LOOK: TimeDelta = TimeDelta::seconds(60);
 const AFTERWARDS: TimeDelta = TimeDelta::seconds(10);
 
 /// A finished story, and the simulated market that continues.
-pub(super) struct Told {
+pub(super) struct FinishedStory {
     /// What happened, counted.
     pub(super) summary: Summary,
     world: SimulatedMarket,
@@ -41,7 +41,7 @@ pub(super) struct Told {
 }
 
 /// Runs the whole story and counts its results.
-pub(super) async fn tell(args: &DemoArgs) -> Result<Told> {
+pub(super) async fn tell(args: &DemoArgs) -> Result<FinishedStory> {
     let dir = tempfile::Builder::new().prefix("broker-demo-").tempdir()?;
     let world = SimulatedMarket::open(SimulatedMarketOptions {
         seed: args.seed,
@@ -58,7 +58,7 @@ pub(super) async fn tell(args: &DemoArgs) -> Result<Told> {
         world.base_url()
     ));
     let summary = play(&world, &client, args).await?;
-    Ok(Told {
+    Ok(FinishedStory {
         summary,
         world,
         key,
@@ -84,7 +84,7 @@ async fn play(world: &SimulatedMarket, client: &Client, args: &DemoArgs) -> Resu
     Ok(summary)
 }
 
-impl Told {
+impl FinishedStory {
     /// Lets the clock run and the service reply until Ctrl-C.
     pub(super) async fn serve_on(&self) -> Result<()> {
         let (url, key) = (self.world.base_url(), &self.key);

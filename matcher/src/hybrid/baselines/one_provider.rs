@@ -3,7 +3,7 @@
 //! The cheapest run and the cheapest fleet need not be the cheapest pair: their places decide the cost of
 //! moving the weights. So the search takes runs and fleets in the order of their costs for as long as a pair
 //! of them may still be the cheapest. A fleet of several offers is at first the cheapest over all regions.
-//! Within fewer regions a fleet may cost more and save more on the transfer. So the search also looks for the
+//! RestrictedSearch fewer regions a fleet may cost more and save more on the transfer. So the search also looks for the
 //! cheapest fleet within every small set of regions, as long as it may win.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use market::ids::ProviderId;
 use market::offer::Terms;
 
-use super::{Searched, Way, Within, may_beat, take};
+use super::{RestrictedSearch, Searched, Way, may_beat, take};
 use crate::filter::Among;
 use crate::plan::Candidate;
 use crate::search::{Query, SearchOptions, answer};
@@ -23,7 +23,7 @@ const STEP: usize = 8;
 /// The number of sets of regions to try for each provider.
 const MOST_SETS: usize = 256;
 
-impl Within<'_> {
+impl RestrictedSearch<'_> {
     /// The cheapest pair at a provider that has both on demand.
     pub(super) fn one_provider(&self) -> Option<Way> {
         let partitions = self.search.snapshot.partitions().iter();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Way, Within, may_beat, take};
+use super::{RestrictedSearch, Way, may_beat, take};
 use crate::filter::Among;
 use crate::search::{Eligible, Fit, Query, Tally};
 use crate::walk::{Allowed, HeldRows, OpenGroup, walk};
@@ -15,7 +15,7 @@ struct Shape {
     least_units: i128,
 }
 
-impl Within<'_> {
+impl RestrictedSearch<'_> {
     /// The cheapest run whose own offer also carries the fleet.
     ///
     /// The offers of a group differ in age, stock and price alone, so of those that train with so many
