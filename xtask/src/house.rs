@@ -1,14 +1,16 @@
-//! The structure of a crate: which files import each other in a circle, and which imports between its
-//! rooms point back up.
+//! How the house stands: which files of a crate import each other in a circle, which imports between the
+//! rooms of the broker point back up, and which phrases a reader has to translate.
 //!
 //! An edge leads from a file to the file that defines an item that it names, re-exports resolved.
 
 mod modules;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
 use modules::Modules;
 
@@ -124,7 +126,25 @@ const CRATES: [&str; 8] = [
     "broker",
 ];
 
-/// Prints the circles of every crate, and the imports of the broker that point back up.
+/// The files that the words are looked for in: those of the repository that people write. The list of
+/// phrases itself, recorded answers and generated pages are left out.
+fn written_by_people(root: &Path) -> Result<Vec<PathBuf>> {
+    let listed = Command::new("git")
+        .args(["ls-files", "*.rs", "*.md"])
+        .current_dir(root)
+        .output()
+        .context("git cannot be started")?;
+    ensure!(listed.status.success(), "git cannot list the files");
+    let listed = String::from_utf8(listed.stdout)?;
+    let is_written = |file: &&str| {
+        let generated = ["docs/accuracy.md", "docs/predictions.md", "xtask/src/house/words.rs"];
+        !file.contains("/fixtures/") && !generated.contains(file)
+    };
+    Ok(listed.lines().filter(is_written).map(PathBuf::from).collect())
+}
+
+/// Prints the circles of every crate, the imports of the broker that point back up, and phrases that a
+/// reader has to translate.
 ///
 /// Errors: a file cannot be read.
 pub(crate) fn print(root: &Path) -> Result<()> {
@@ -162,6 +182,9 @@ pub(crate) fn print(root: &Path) -> Result<()> {
                 );
             }
         }
+    }
+    for words::Hit { file, line, found, instead } in words::hits(root, &written_by_people(root)?)? {
+        println!("{}:{line}: \"{found}\"; better: {instead}", file.display());
     }
     Ok(())
 }
@@ -206,6 +229,36 @@ mod tests {
         );
         let upward = imports.upward(room_of);
         assert!(upward.is_empty(), "{upward:#?}");
+    }
+
+    #[test]
+    fn no_phrase_has_to_be_translated() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let files = written_by_people(&root).expect("the files");
+        assert!(files.len() > 900, "the files were not found");
+        let hits = words::hits(&root, &files).expect("read");
+        assert!(hits.is_empty(), "{hits:#?}");
+    }
+
+    #[test]
+    fn the_ten_questions_of_a_maintainer_name_files_that_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let guide = std::fs::read_to_string(root.join("CONTRIBUTING.md")).expect("the guide");
+        let (_, answers) = guide.split_once("## Ten questions").expect("the questions");
+        let answers = answers.split("\n## ").next().unwrap_or(answers);
+        let questions = answers.split("\n### ").skip(1);
+        let mut asked = 0;
+        for question in questions {
+            let (title, answer) = question.split_once('\n').expect("an answer");
+            let quoted = answer.split('`').skip(1).step_by(2);
+            let paths: Vec<&str> = quoted.filter(|word| word.contains('/')).collect();
+            assert!(!paths.is_empty(), "{title}: no file is named");
+            for path in paths {
+                assert!(root.join(path).exists(), "{title}: there is no {path}");
+            }
+            asked += 1;
+        }
+        assert_eq!(asked, 10);
     }
 
     /// A crate whose edges are counted by hand.

@@ -99,8 +99,8 @@ enum Habit {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Prints which files import each other in circles, and which imports between the rooms of the broker
-    /// point back up.
+    /// Prints which files import each other in circles, which imports between the rooms of the broker point
+    /// back up, and which phrases have to be translated.
     House,
     /// Minutes of mixed reads and reservations at four fifths of the rate that the machine gives,
     /// without an error and under a memory ceiling; prints one JSON object.
