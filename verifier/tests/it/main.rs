@@ -35,6 +35,7 @@ mod protocol;
 mod recheck;
 mod recorded;
 mod red_team;
+mod repeat;
 mod seeded;
 mod server;
 mod stage;
