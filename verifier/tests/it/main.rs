@@ -16,6 +16,7 @@ mod deep;
 mod driver;
 mod eventually;
 mod faults;
+mod floors_script;
 mod gang;
 mod gang_blame;
 mod gang_nccl;
