@@ -13,6 +13,7 @@ mod codes;
 mod coming_up;
 mod command;
 mod deep;
+mod documents;
 mod driver;
 mod eventually;
 mod faults;
