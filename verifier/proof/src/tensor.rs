@@ -93,30 +93,6 @@ pub struct TensorRun {
     pub checksums: Vec<Word64>,
 }
 
-/// What the vendor's library makes of the same inputs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum LibraryRun {
-    /// The node has no such library.
-    NotInstalled,
-    /// The library has no way to compute such a product on this GPU.
-    NoSuchProduct,
-    /// The library did not do it.
-    Failed {
-        /// What it answered.
-        why: String,
-    },
-    /// It did.
-    Measured {
-        /// Its name and version.
-        library: String,
-        /// The fastest of its ways to do it, as it tells them apart.
-        way: String,
-        /// The rate. Units: 1e9 operations per second.
-        gflops: u64,
-    },
-}
-
 /// The checksum that the product must have of entries up to `most`, whatever they are held as.
 ///
 /// Work: n^2 k multiplications.

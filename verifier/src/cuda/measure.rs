@@ -64,15 +64,6 @@ impl CudaGpu {
         elapsed.map(f64::from).map_err(|error| self.error(error))
     }
 
-    /// Waits until the work before a mark is done. The mark is gone then.
-    pub fn reached(&self, mark: sys::CUevent) -> Result<(), DeviceError> {
-        // SAFETY, here and below: it was made by `mark` and is destroyed once, here.
-        unsafe { result::event::synchronize(mark) }.map_err(|error| self.error(error))?;
-        // Nothing is lost when it is not freed.
-        let _ = unsafe { result::event::destroy(mark) };
-        Ok(())
-    }
-
     /// So many bytes in so long. Units: 1e6 bytes per second.
     pub fn rate(&self, bytes: u64, elapsed_ms: f64) -> Result<u64, DeviceError> {
         if elapsed_ms > 0.0 {

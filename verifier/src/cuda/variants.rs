@@ -11,8 +11,6 @@ use crate::prf::Stream;
 pub(super) const EXACT_KERNELS: [&str; 2] = ["gemm_exact", "gemm_exact_back"];
 /// The ways over the tiles of a product on the tensor units: bits that turn its rows and its columns round.
 pub(super) const WALKS: u32 = 4;
-/// Upwards and down, as the kernels take it.
-pub(super) const DIRECTIONS: [u32; 2] = [0, 1];
 /// Where a stream may begin is a multiple of this, so that warps keep to whole lines. Units: vectors.
 const TURN_MULTIPLE: u64 = 32;
 

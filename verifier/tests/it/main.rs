@@ -3,10 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod beside;
-mod calibration;
-mod calibration_parts;
-mod calibration_peers;
-mod calibration_script;
 mod cheats;
 mod classes;
 mod codes;
@@ -32,6 +28,7 @@ mod http;
 mod last_look;
 mod links;
 mod machine;
+mod neighbours;
 mod patience;
 mod protocol;
 mod recheck;
