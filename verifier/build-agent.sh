@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 oldest_glibc=2.17
-limit_bytes=4000000
+limit_bytes=3700000
 
 tools=target/agent-tools
 if ! "$tools/bin/python" -c 'import ziglang' 2>/dev/null; then
@@ -16,7 +16,7 @@ if ! "$tools/bin/python" -c 'import ziglang' 2>/dev/null; then
 fi
 
 target=x86_64-unknown-linux-gnu
-# Calibrations name what they were measured with. Of a file that is loaded at one place no pointer must be
+# Repeated runs name what they were measured with. Of a file that is loaded at one place no pointer must be
 # moved, which would take a list of them.
 AGENT_COMMIT=$(git rev-parse HEAD 2>/dev/null || true)
 export AGENT_COMMIT

@@ -13,8 +13,6 @@
 mod branch;
 mod convex;
 mod covering;
-#[cfg(feature = "milp")]
-pub mod milp;
 mod reduce;
 
 #[cfg(test)]

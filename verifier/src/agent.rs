@@ -81,6 +81,10 @@ pub struct AgentOutcome {
     pub gang: bool,
     /// How long the steps took, by the agent's clock.
     pub durations: Vec<StepDuration>,
+    /// How long each GPU took for its chain but for the first product. Units of this and the next: microseconds.
+    pub chain_us: Vec<u64>,
+    /// How long each GPU took to hash its memory with the tree over it.
+    pub proof_us: Vec<u64>,
 }
 
 /// This agent: its version and the hash of its own file.
@@ -184,6 +188,8 @@ struct Known {
     /// The comparisons of the memory passes so far.
     checked: Vec<PatternCheck>,
     proved: Vec<ProvedMemory>,
+    /// How long that took. Units: microseconds.
+    proof_us: Vec<u64>,
     rates: Vec<Vec<u64>>,
     troubles: Vec<Trouble>,
 }
@@ -366,15 +372,18 @@ impl Work<'_> {
         let block_bytes = self.order.memory.block_bytes;
         let threads = of_each(self.node.devices.len());
         let hashed = self.node.on_all(self.nothing(), |_, device, ()| {
-            device.prove(block_bytes, key, threads)
+            let began = Instant::now();
+            let proved = device.prove(block_bytes, key, threads)?;
+            Ok((proved, began.elapsed().as_micros() as u64))
         });
         let hashed = hashed.map_err(|errors| troubles(STEP, &errors))?;
+        let (hashed, proof_us): (Vec<_>, Vec<_>) = hashed.into_iter().unzip();
         let memory = MemoryRoots {
             agent_key: self.commit.agent_key.clone(),
             roots: hashed.iter().map(ProvedMemory::root).collect(),
         };
         let MemoryTaken {} = self.exchange(STEP, &memory, began)?;
-        self.known.proved = hashed;
+        (self.known.proved, self.known.proof_us) = (hashed, proof_us);
         Ok(())
     }
 
@@ -483,6 +492,8 @@ impl Work<'_> {
             attestation_id,
             gang,
             durations: self.line.durations,
+            chain_us: known.committed.iter().map(CommittedChain::us).collect(),
+            proof_us: known.proof_us,
         })
     }
 }

@@ -407,6 +407,11 @@ impl Session {
         &self.opening
     }
 
+    /// What is known of the node.
+    pub(crate) const fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
     fn check_speaker(&self, key: &AgentKey) -> Result<(), StepError> {
         if *key == self.commit.agent_key {
             Ok(())

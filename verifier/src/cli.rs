@@ -2,24 +2,26 @@
 //!
 //! The arguments are a part that the broker's own command line includes for its pretended nodes.
 
+mod alone;
 mod order;
+mod repeat;
 mod table;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use market::attestation::Attestation;
 use market::gpu::Gpu;
-use market::ids::{AttestationId, LeaseId, VerificationId};
-use market::verification::{Level, VerificationOrder};
-use uuid::Uuid;
+use market::ids::VerificationId;
+use market::verification::Level;
 
+use self::alone::check_alone;
+pub use self::alone::{Against, run_alone};
+use self::order::parse_level;
 pub use self::order::{OrderArgs, print_order};
-use self::order::{parse_level, read_order};
+use self::repeat::check_repeatedly;
 use crate::address::{BrokerUrl, InvalidAccess, Token};
 use crate::agent::{AgentError, AgentOutcome, TransportError, converse};
-use crate::challenge::Opening;
 use crate::delivery::TOKEN_VARIABLE;
 use crate::device::Node;
 use crate::driver::NoDriver;
@@ -28,10 +30,8 @@ use crate::driver::{NodeIdentity, Patience, open_node};
 use crate::gang::{GangError, Ways, rails_of, take_part};
 use crate::http::HttpBroker;
 use crate::jws::Signer;
-use crate::local::LocalBroker;
-use crate::order::{BadOrder, MOST_GPUS, Mode, expected_node, order_for};
+use crate::order::{BadOrder, MOST_GPUS};
 use crate::reference::{DescriptionError, NodeDescription};
-use crate::rules::named_gpu;
 
 /// Exit status: the node passed.
 pub const PASSED: u8 = 0;
@@ -39,6 +39,9 @@ pub const PASSED: u8 = 0;
 pub const NOT_PASSED: u8 = 1;
 /// Exit status: the command makes no sense.
 pub const WRONG_INPUT: u8 = 2;
+
+/// The most runs of one command.
+const MOST_RUNS: i64 = 10_000;
 
 /// Arguments of `verifier run`.
 #[derive(Debug, Clone, clap::Args)]
@@ -81,6 +84,9 @@ pub struct RunArgs {
     /// A verification order to carry out on its own, instead of that of the level
     #[arg(long, value_name = "FILE", conflicts_with_all = ["broker", "gpu", "gpus"])]
     order: Option<PathBuf>,
+    /// Check the machine so many times on its own and print a line of JSON for each, with what was measured
+    #[arg(long, value_name = "N", requires = "json", conflicts_with = "broker", value_parser = clap::value_parser!(u32).range(1..=MOST_RUNS))]
+    repeat: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -221,91 +227,6 @@ pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunEr
     }
 }
 
-/// What a node is held against when it is checked on its own.
-#[derive(Debug)]
-pub enum Against {
-    /// What was sold, as far as that is said, and else what the node shows.
-    Sold {
-        /// How much is checked.
-        level: Level,
-        /// The GPU; else what the first one says that it is.
-        gpu: Option<Gpu>,
-        /// How many; else as many as there are.
-        gpus: Option<u32>,
-    },
-    /// An order for all of it.
-    Order(Box<VerificationOrder>),
-}
-
-impl Against {
-    /// What the node itself shows.
-    #[must_use]
-    pub const fn what_it_shows(level: Level) -> Self {
-        Self::Sold {
-            level,
-            gpu: None,
-            gpus: None,
-        }
-    }
-
-    /// Whether nothing of it has to be read from the driver.
-    #[cfg(feature = "cuda")]
-    const fn is_said(&self) -> bool {
-        match self {
-            Self::Sold { gpu, gpus, .. } => gpu.is_some() && gpus.is_some(),
-            Self::Order(_) => true,
-        }
-    }
-
-    fn order(self, node: &Node, mode: Mode) -> Result<VerificationOrder, RunError> {
-        let (level, gpu, gpus) = match self {
-            Self::Sold { level, gpu, gpus } => (level, gpu, gpus),
-            Self::Order(order) => {
-                return Ok(VerificationOrder {
-                    simulation: mode == Mode::Simulation,
-                    ..*order
-                });
-            }
-        };
-        let claims = node.inventory().gpus;
-        let shown = || claims.first().and_then(named_gpu);
-        let gpu = gpu.or_else(shown).ok_or(RunError::UnknownGpu)?;
-        let gpus = gpus.unwrap_or(claims.len() as u32);
-        Ok(order_for(expected_node(gpu, gpus), 0, level, mode))
-    }
-}
-
-/// Checks a node on its own: the same conversation with a broker in this process.
-///
-/// The result is not countersigned and proves nothing to others.
-/// Errors: [`RunError::UnknownGpu`], [`RunError::Agent`].
-pub fn run_alone(node: &mut Node, against: Against) -> Result<Attestation, RunError> {
-    let mode = if node.simulated {
-        Mode::Simulation
-    } else {
-        Mode::Real
-    };
-    let order = against.order(node, mode)?;
-    let verification_id = VerificationId::from_uuid(Uuid::now_v7());
-    // No lease stands behind a check on its own.
-    let lease_id = LeaseId::from_uuid(Uuid::nil());
-    let opening = Opening {
-        verification_id,
-        lease_id,
-        mode,
-        order,
-    };
-    let attestation_id = AttestationId::from_uuid(Uuid::now_v7());
-    let mut broker = LocalBroker::new(opening, attestation_id);
-    converse(
-        node,
-        verification_id,
-        &Signer::from_seed(&rand::random()),
-        &mut broker,
-    )?;
-    Ok(broker.into_attestation())
-}
-
 /// How the GPUs of a machine are opened.
 type OpenGpus = fn(&RunArgs) -> Result<Node, RunError>;
 
@@ -346,7 +267,7 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
         // A broker that waits is told why nothing comes.
         Err(no_driver) if args.broker.is_some() => Ok(identity.without_gpus(&no_driver)),
         // A driver that is there and does not work is judged like any other fault.
-        Err(no_driver @ NoDriver::Refused { .. }) if against(args)?.is_said() => {
+        Err(no_driver @ NoDriver::Refused { .. }) if alone::sold_or_ordered(args)?.is_said() => {
             Ok(identity.without_gpus(&no_driver))
         }
         opened => opened.map_err(RunError::NoDriver),
@@ -380,22 +301,30 @@ fn host(args: &RunArgs) -> String {
 fn run_with(args: &RunArgs, open: OpenGpus) -> u8 {
     let passed = match (&args.broker, args.verification) {
         (Some(broker), Some(verification_id)) => report_to(broker, verification_id, args, open),
-        _ => check_alone(args, open),
+        _ => match args.repeat {
+            Some(runs) => check_repeatedly(args, runs, open),
+            None => check_alone(args, open),
+        },
     };
     match passed {
         Ok(true) => PASSED,
         Ok(false) => NOT_PASSED,
         Err(error) => {
-            let mut words = error.to_string();
-            let mut source = std::error::Error::source(&error);
-            while let Some(cause) = source {
-                words = format!("{words}: {cause}");
-                source = cause.source();
-            }
-            eprintln!("{words}");
+            print_error(&error);
             error.exit_status()
         }
     }
+}
+
+/// Prints an error with its causes, in a line.
+fn print_error(error: &dyn std::error::Error) {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words = format!("{words}: {cause}");
+        source = cause.source();
+    }
+    eprintln!("{words}");
 }
 
 fn node(args: &RunArgs, open: OpenGpus) -> Result<Node, RunError> {
@@ -453,38 +382,4 @@ fn report_to(
         println!("{}: {verdict} ({attestation_id})", node.host);
     }
     Ok(verdict.is_pass())
-}
-
-fn check_alone(args: &RunArgs, open: OpenGpus) -> Result<bool, RunError> {
-    let against = against(args)?;
-    let mut node = node(args, open)?;
-    let attestation = run_alone(&mut node, against)?;
-    if args.json {
-        println!(
-            "{}",
-            serde_json::to_string(&attestation).map_err(RunError::Output)?
-        );
-    } else {
-        table::print_table(&attestation);
-    }
-    Ok(attestation.verdict.is_pass())
-}
-
-/// What the arguments say that was sold.
-fn against(args: &RunArgs) -> Result<Against, RunError> {
-    let Some(path) = args.order.as_deref() else {
-        return Ok(Against::Sold {
-            level: args.level.unwrap_or(Level::Standard),
-            gpu: args.gpu,
-            gpus: args.gpus,
-        });
-    };
-    let order = read_order(path)?;
-    match args.level {
-        Some(asked) if asked != order.level => Err(RunError::OtherLevel {
-            of_order: order.level,
-            asked,
-        }),
-        _ => Ok(Against::Order(Box::new(order))),
-    }
 }

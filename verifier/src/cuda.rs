@@ -14,7 +14,6 @@ mod links;
 mod measure;
 mod nodes;
 mod nvml;
-mod play;
 mod streams;
 mod tensor;
 mod variants;

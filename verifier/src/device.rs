@@ -4,7 +4,7 @@
 //! same inputs. A device only does the heavy work; [`crate::probe`] evaluates its results. The CPU device is
 //! in [`crate::reference`], a device in a process of its own in [`crate::driver`].
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use market::fabric::Internode;
 use market::verification::{
@@ -14,7 +14,6 @@ use market::verification::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::framework::FrameworkRun;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe;
@@ -22,8 +21,7 @@ use crate::probe::burn::{BurnWork, Burned};
 use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 use crate::probe::memory::ProvedMemory;
 use crate::probe::storage::StorageWork;
-use crate::tensor::{LibraryRun, TensorRun, TensorWork};
-use crate::vectors::{Played, Vector, play_once};
+use crate::tensor::{TensorRun, TensorWork};
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -70,8 +68,6 @@ pub enum Rate {
     FromHost,
     /// To pinned host memory.
     ToHost,
-    /// Copies within memory by the driver's own call: bytes read plus bytes written.
-    DriverCopy,
 }
 
 /// The result of comparing memory with its contents.
@@ -160,43 +156,14 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Copies within memory for this long by the host's clock, with work always queued, and gives the rate;
-    /// none for a simulated device. The contents of memory are lost, and the copies are not checked.
-    /// Units: 1e6 bytes per second, read plus written.
-    fn stream(&mut self, _lasts: Duration) -> Result<Option<u64>, DeviceError> {
-        Ok(None)
-    }
-
-    /// Computes products on the tensor units, where it has units for the format. The contents of memory and
-    /// the product are lost.
+    /// Computes products on the tensor units, where it has such for the format. The contents of
+    /// memory and the product are lost.
     fn tensor_products(&mut self, _work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         Ok(None)
     }
 
-    /// Computes the same products by the vendor's library, where the node has it. The contents of
-    /// memory and the product are lost.
-    fn library_products(&mut self, _work: &TensorWork) -> Result<LibraryRun, DeviceError> {
-        Ok(LibraryRun::NotInstalled)
-    }
-
-    /// Copies this many bytes within its memory by a framework on the node, for each sample. The contents of
-    /// memory stay, so there must be room.
-    fn framework_copies(&mut self, _bytes: u64, _samples: u32) -> FrameworkRun {
-        FrameworkRun::NotInstalled
-    }
-
-    /// Runs a shared vector by all of its kernels and variants. It overwrites the data on the device.
-    fn play(&mut self, vector: &Vector) -> Result<Vec<Played>, DeviceError> {
-        play_once(self, vector)
-    }
-
-    /// Name and version of the vendor's library for collective operations, where the node has it.
-    fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {
-        Ok(None)
-    }
-
-    /// Loads it for a while and holds memory meanwhile; none for a simulated device. The contents of memory
-    /// and the product are lost.
+    /// Loads it for a while and holds memory meanwhile, where it is no pretended one. The contents
+    /// of memory and the product are lost.
     fn burn(&mut self, _work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
         Ok(None)
     }

@@ -1,9 +1,9 @@
 //! GPUs behind a driver, each in a process of its own.
 //!
-//! A driver call that hangs cannot be cancelled, but a process can be abandoned. So the agent starts itself
-//! once more for each GPU ([`serve()`] is that process's work). It talks to it over its standard streams
-//! ([`Worker`]), each call under a deadline. Nothing here depends on the driver; the one for CUDA is in
-//! `cuda`.
+//! A driver call that hangs cannot be cancelled, a process can be given up: the agent starts itself
+//! once more for each GPU ([`serve()`] is what that process does) and speaks with it over its standard
+//! streams, each call under a deadline. Nothing here knows which driver it is; the one
+//! for CUDA is in `cuda`.
 
 mod node;
 mod patience;
@@ -21,7 +21,6 @@ use crate::device::{Device, DeviceError, NcclRate};
 use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 pub use node::{NodeIdentity, open_node};
 pub use patience::Patience;
-pub use remote::{RemoteDevice, Worker};
 pub use serve::{say_last_words, serve};
 
 /// What a driver shows before any GPU is touched.

@@ -21,9 +21,6 @@ enum Command {
     Run(RunArgs),
     /// Print the order of a level in JSON, for `run --order` with smaller sizes; larger ones need longer deadlines
     Order(OrderArgs),
-    /// Measure known-good GPUs, from which floors are made
-    #[cfg(feature = "cuda")]
-    Calibrate(verifier::calibrate::CalibrateArgs),
     /// Serve one GPU for the agent that started this process
     #[cfg(feature = "cuda")]
     #[command(hide = true)]
@@ -50,8 +47,6 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run(args) => ExitCode::from(run_on_this_machine(&args)),
         Command::Order(args) => ExitCode::from(print_order(&args)),
-        #[cfg(feature = "cuda")]
-        Command::Calibrate(args) => ExitCode::from(verifier::calibrate::run(&args)),
         #[cfg(feature = "cuda")]
         Command::GpuWorker => {
             tell_of_panics();

@@ -336,8 +336,6 @@ impl Device for ReferenceDevice {
             Rate::Triad => (&rates.triad_mb_per_s, self.memory_speed),
             Rate::FromHost => (&rates.from_host_mb_per_s, 1.0),
             Rate::ToHost => (&rates.to_host_mb_per_s, 1.0),
-            // It has no driver.
-            Rate::DriverCopy => return Ok(None),
         };
         let shown = samples.iter().cycle().nth(sample as usize);
         Ok(shown.map(|rate| (*rate as f64 * speed) as u64))

@@ -1,34 +1,21 @@
-//! The shared test vectors of kernels and reference: small cases with the result that each must have, bit for
-//! bit. Kernels run them on a CPU (`kernels/emulated`), the reference in its tests, and a card in a
-//! calibration.
+//! The vectors that kernels and reference are held to alike: small cases with the result that each must
+//! have, bit for bit. Kernels are played against them on a CPU (`kernels/emulated`), the reference in its
+//! tests, and what real cards gave (`tests/it/recorded.rs`).
 
-use std::fmt;
 use std::sync::LazyLock;
 
 use market::verification::{Digest, Pattern, Word64};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use crate::device::{Device, DeviceError};
 use crate::field::Element;
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::prf::Stream;
-use crate::tensor::{Format, TensorWork};
-
-/// A shared vector.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub enum Vector {
-    /// A product.
-    Product(ProductVector),
-    /// Memory that is filled and hashed.
-    Memory(MemoryVector),
-    /// Two arrays that are streamed through.
-    Stream(StreamVector),
-}
+use crate::tensor::Format;
 
 /// A product.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct ProductVector {
     /// Sizes and streams.
     pub inputs: GemmInputs,
@@ -39,7 +26,7 @@ pub struct ProductVector {
 }
 
 /// Memory that is filled and hashed.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct MemoryVector {
     /// Its contents.
     pub contents: Contents,
@@ -53,8 +40,8 @@ pub struct MemoryVector {
     pub digests: Word64,
 }
 
-/// Two arrays, and the results computed from them.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// Two arrays, and what becomes of them.
+#[derive(Debug, Clone, Copy)]
 pub struct StreamVector {
     /// The contents of the first array.
     pub left: Stream,
@@ -72,128 +59,7 @@ pub struct StreamVector {
     pub triad: Word64,
 }
 
-/// A vector with the result of running it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Played {
-    /// Its name: the kind of work with its size.
-    pub name: String,
-    /// What ran it: a kernel, and its variant.
-    pub by: String,
-    /// The result that it must have.
-    pub wanted: Word64,
-    /// The actual result; none where there are no units for it.
-    pub gave: Option<Word64>,
-}
-
-impl Played {
-    /// Whether the two are the same, bit for bit; none without a result.
-    #[must_use]
-    pub fn is_equal(&self) -> Option<bool> {
-        self.gave.map(|gave| gave == self.wanted)
-    }
-}
-
-impl fmt::Display for Played {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by {}", self.name, self.by)
-    }
-}
-
-impl ProductVector {
-    /// The vector with its result.
-    #[must_use]
-    pub fn played(&self, by: String, gave: Option<Word64>) -> Played {
-        let (format, GemmInputs { n, k, .. }) = (self.format.words(), self.inputs);
-        Played {
-            name: format!("product of {format}, {n} x {n}, inner {k}"),
-            by,
-            wanted: self.checksum,
-            gave,
-        }
-    }
-}
-
-impl MemoryVector {
-    /// The memory it needs. Units: bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.blocks * u64::from(self.block_bytes)
-    }
-
-    /// The vector with its result: that of its digests, or the number of bad words where there were any.
-    #[must_use]
-    pub fn played(&self, by: String, digests: &[Word64], bad_words: u64) -> Played {
-        let (pattern, blocks, bytes) = (self.contents.pattern, self.blocks, self.block_bytes);
-        Played {
-            name: format!("memory {pattern:?}, {blocks} blocks of {bytes} bytes"),
-            by,
-            wanted: self.digests,
-            gave: Some(match bad_words {
-                0 => sum_of(digests),
-                bad => Word64(bad),
-            }),
-        }
-    }
-}
-
-impl StreamVector {
-    /// The vector with one of its results.
-    #[must_use]
-    pub fn played(&self, what: &str, by: String, wanted: Word64, gave: u64) -> Played {
-        Played {
-            name: format!("{what} of {} vectors", self.vectors),
-            by,
-            wanted,
-            gave: Some(Word64(gave)),
-        }
-    }
-}
-
-/// Runs a vector once, as a device without kernels of its own does.
-///
-/// Errors: [`DeviceError`] when the device fails at its work.
-pub fn play_once<D: Device + ?Sized>(
-    device: &mut D,
-    vector: &Vector,
-) -> Result<Vec<Played>, DeviceError> {
-    Ok(match vector {
-        Vector::Product(product) => {
-            let run = device.tensor_products(&TensorWork {
-                inputs: product.inputs,
-                format: product.format,
-                most: product.format.most(),
-                timed: 1,
-                checked: 1,
-            })?;
-            let gave = run.and_then(|run| run.checksums.first().copied());
-            let mut played = vec![product.played("tensor units".to_owned(), gave)];
-            // As 16-bit numbers the product equals that of the integers.
-            if product.format == Format::Bf16 {
-                let gave = device.multiply(&product.inputs)?;
-                played.push(product.played("integer units".to_owned(), Some(gave)));
-            }
-            played
-        }
-        Vector::Memory(memory) => {
-            device.fill(&memory.contents, memory.bytes())?;
-            let digests = device.digest_blocks(memory.block_bytes, &memory.key)?;
-            let check = device.compare(&memory.contents)?;
-            vec![memory.played("the device".to_owned(), &digests, check.bad_words)]
-        }
-        // The reference device has no streams.
-        Vector::Stream(_) => Vec::new(),
-    })
-}
-
-/// All vectors.
-pub fn all() -> impl Iterator<Item = Vector> {
-    let products = products().iter().copied().map(Vector::Product);
-    let memories = memories().iter().copied().map(Vector::Memory);
-    let streams = streams().iter().copied().map(Vector::Stream);
-    products.chain(memories).chain(streams)
-}
-
-/// Digests as one word: the sum of each times its position, counted from one.
+/// Digests as one word, each times its place, counted from one.
 #[must_use]
 pub fn sum_of(digests: &[Word64]) -> Word64 {
     let times = |(digest, place): (&Word64, u64)| digest.0.wrapping_mul(place);

@@ -32,7 +32,7 @@ enum Habit {
     /// OpenAPI document, the state grids and the arrows between the crates with what is committed.
     Check {
         /// Also runs what `.ci/run` leaves out or skips: every life-cycle test on PostgreSQL, longer random
-        /// tests, the feature `milp`, the GPU kernels, the agent as nodes get it, the generated clients, the
+        /// tests, the GPU kernels, the agent as nodes get it, the generated clients, the
         /// audit and the demo. Then records in .ci/passed what they ran on.
         #[arg(long)]
         full: bool,
@@ -58,18 +58,6 @@ enum Habit {
         /// How many.
         #[arg(long, default_value_t = 100_000)]
         schedules: u32,
-    },
-    /// Compares the fleets that the product finds with those of a general solver.
-    Fleets {
-        /// How many.
-        #[arg(long, default_value_t = 50)]
-        fleets: u64,
-        /// Offers that each is chosen from.
-        #[arg(long, default_value_t = 300)]
-        offers: u64,
-        /// How long the solver may take for each. Units: seconds.
-        #[arg(long, default_value_t = 10)]
-        seconds: u64,
     },
     /// Looks whether any of many random plans takes what its policy forbids.
     Policy {
@@ -116,11 +104,6 @@ fn main() -> Result<()> {
         Habit::Generate => generate(),
         Habit::VerificationTable => verification_table(),
         Habit::CrossTenant { calls, seed } => cross_tenant(calls, seed),
-        Habit::Fleets {
-            fleets: count,
-            offers,
-            seconds,
-        } => fleets(count, offers, seconds),
         Habit::Holds { schedules } => {
             let drawn = [("HOLD_SCHEDULES", schedules.to_string())];
             let drawn = drawn
@@ -163,9 +146,6 @@ fn check_all() -> Result<()> {
         ("CRASH_POINTS", "all"),
         ("CROSS_TENANT_CALLS", "20000"),
     ])?;
-    let milp = ["clippy", "--workspace", "--features", "matcher/milp"];
-    let all = ["--all-targets", "--locked"];
-    cargo(&[&milp[..], &all, &DENIED].concat(), &[])?;
     script("openapi/clients/check.sh")?;
     script("verifier/kernels/check.sh")?;
     script("verifier/build-agent.sh")?;
@@ -200,30 +180,6 @@ fn generate() -> Result<()> {
     let names = named::GENERATED.map(|one| one.name);
     let broker = ["test", "-p", "broker", "--test", "it", "--"];
     cargo(&[&broker[..], &names].concat(), &update)
-}
-
-fn fleets(count: u64, offers: u64, seconds: u64) -> Result<()> {
-    let [count, offers, seconds] = [count, offers, seconds].map(|number| number.to_string());
-    let Named { package, name } = named::FLEETS;
-    cargo(
-        &[
-            "test",
-            "--release",
-            "-p",
-            package,
-            "--features",
-            "milp",
-            "--lib",
-            "--",
-            name,
-            "--nocapture",
-        ],
-        &[
-            ("FLEETS", count.as_str()),
-            ("OFFERS", offers.as_str()),
-            ("SECONDS", seconds.as_str()),
-        ],
-    )
 }
 
 fn policy(plans: u32) -> Result<()> {

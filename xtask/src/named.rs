@@ -39,8 +39,6 @@ pub(crate) const HOLDS: Named = named(
     "store",
     "no_schedule_of_holds_confirms_cancels_and_lapses_oversells_or_passes_the_rules",
 );
-/// Fleets beside those of a general solver.
-pub(crate) const FLEETS: Named = named("matcher", "fleet::milp");
 /// Plans beside their policy.
 pub(crate) const POLICY: Named = named("matcher", "no_plan_takes_what_the_policy_forbids");
 /// The table of failures in docs/verification-checks.md.
@@ -101,14 +99,7 @@ mod tests {
 
     #[test]
     fn every_test_that_a_habit_names_is_there() {
-        let one_each = [
-            CROSS_TENANT,
-            HOLDS,
-            FLEETS,
-            POLICY,
-            VERIFICATION_TABLE,
-            GRIDS,
-        ];
+        let one_each = [CROSS_TENANT, HOLDS, POLICY, VERIFICATION_TABLE, GRIDS];
         for Named { package, name } in one_each.into_iter().chain(CHAOS).chain(GENERATED) {
             let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
             let folders = ["src", "tests"].map(|part| root.join(package).join(part));

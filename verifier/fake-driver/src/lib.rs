@@ -1,6 +1,5 @@
 //! A driver of GPUs that do not exist, for tests: loaded as `libcuda.so.1` and as
-//! `libnvidia-ml.so.1` under the unmodified agent, and where a test wants them as `libcublasLt.so.12` and
-//! `libnccl.so.2`.
+//! `libnvidia-ml.so.1` under the unmodified agent, and where a test wants it as `libnccl.so.2`.
 //!
 //! Its GPUs and their faults are a [`script::Script`] in the JSON file named by [`script::VARIABLE`]. It
 //! knows the agent's kernels by name and runs them with the reference arithmetic of the `verifier` crate; an
@@ -19,9 +18,8 @@ mod collective;
 mod compute;
 mod duty;
 mod kernels;
-mod libraries;
 mod manage;
-mod neighbours;
+pub mod neighbours;
 mod nodes;
 pub mod script;
 mod state;

@@ -18,12 +18,7 @@ pub struct Script {
     /// The statuses of initialisation, of the management library and then of the compute library, for the
     /// first processes, one after the other, before the driver is up.
     pub before_up: Vec<(u32, u32)>,
-    /// The status of initialising the vendor's library for products; 0 is success, and with -1 it ends the
-    /// process.
-    pub library: i32,
-    /// Whether that library supports fast sums of 8-bit products.
-    pub sums_fast: bool,
-    /// The behaviour of the vendor's library for sums between nodes.
+    /// What the vendor's library for sums does between nodes.
     pub collective: Collective,
     /// The GPUs that compute.
     pub gpus: Vec<Card>,
@@ -157,9 +152,7 @@ pub struct Card {
     pub over_bus: bool,
     /// How fast the tensor units are on 16-bit and on 8-bit entries. Units: 1e9 operations per second.
     pub tensor_gflops: (f64, f64),
-    /// How fast the vendor's library is on them. Units: as above.
-    pub library_gflops: (f64, f64),
-    /// How long a product takes on the integer units, for any size. Units: milliseconds.
+    /// How long a product takes on the integer units, whatever its size. Units: milliseconds.
     pub product_ms: f64,
     /// How many GPUs its chip poses as: they share it by time slices, so that each product takes as many
     /// times as long.
@@ -228,8 +221,6 @@ impl Default for Script {
             cuda_version: 12_080,
             init: 0,
             before_up: Vec::new(),
-            library: 0,
-            sums_fast: true,
             collective: Collective::default(),
             gpus: (0..8).map(Card::h100).collect(),
             managed: None,
@@ -288,7 +279,6 @@ impl Card {
             slow_to: None,
             over_bus: false,
             tensor_gflops: (720_000.0, 1_210_000.0),
-            library_gflops: (798_000.0, 1_290_000.0),
             host_mb_per_s: (55_000.0, 55_000.0),
             fault: Fault::None,
         }

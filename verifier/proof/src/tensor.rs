@@ -94,31 +94,7 @@ pub struct TensorRun {
     pub checksums: Vec<Word64>,
 }
 
-/// The vendor library's result for the same inputs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum LibraryRun {
-    /// The node has no such library.
-    NotInstalled,
-    /// The library has no algorithm for such a product on this GPU.
-    NoSuchProduct,
-    /// The library failed.
-    Failed {
-        /// Its error.
-        why: String,
-    },
-    /// It measured the rate.
-    Measured {
-        /// Its name and version.
-        library: String,
-        /// Its fastest algorithm, by the library's own settings.
-        way: String,
-        /// The rate. Units: 1e9 operations per second.
-        gflops: u64,
-    },
-}
-
-/// The right checksum of the product for entries up to `most`, in any format.
+/// The checksum that the product must have of entries up to `most`, whatever they are held as.
 ///
 /// Work: n^2 k multiplications.
 #[must_use]

@@ -10,7 +10,6 @@ use super::buffer::Buffer;
 use super::gpu::CudaGpu;
 use super::library::{done, first, symbol};
 use super::{result, sys, words};
-use crate::gang::version_words;
 
 /// Its names.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
@@ -40,16 +39,7 @@ type Rooted = unsafe extern "C" fn(u64, u64, usize, c_int, c_int, Handle, *mut c
 type ReducingRooted =
     unsafe extern "C" fn(u64, u64, usize, c_int, c_int, c_int, Handle, *mut c_void) -> c_int;
 
-/// The library's name and version; none where it is not installed.
-pub(super) fn version() -> Option<String> {
-    let (name, library) = first(&NAMES)?;
-    Some(match number(&library)? {
-        0 => name.to_owned(),
-        number => format!("{name} {}", version_words(number)),
-    })
-}
-
-/// The library's version number; none where it is not installed or does not report one.
+/// The library's version as it numbers it; none where it is not installed or does not say.
 pub(super) fn version_number() -> Option<u32> {
     let (_, library) = first(&NAMES)?;
     number(&library).filter(|number| *number > 0)

@@ -64,16 +64,7 @@ impl CudaGpu {
         elapsed.map(f64::from).map_err(|error| self.error(error))
     }
 
-    /// Waits until the work before a mark is done, and destroys the mark.
-    pub fn reached(&self, mark: sys::CUevent) -> Result<(), DeviceError> {
-        // SAFETY, here and below: it was made by `mark` and is destroyed once, here.
-        unsafe { result::event::synchronize(mark) }.map_err(|error| self.error(error))?;
-        // A failure to free it loses nothing.
-        let _ = unsafe { result::event::destroy(mark) };
-        Ok(())
-    }
-
-    /// The rate of this many bytes in this time. Units: 1e6 bytes per second.
+    /// So many bytes in so long. Units: 1e6 bytes per second.
     pub fn rate(&self, bytes: u64, elapsed_ms: f64) -> Result<u64, DeviceError> {
         if elapsed_ms > 0.0 {
             Ok((bytes as f64 / elapsed_ms / 1e3) as u64)

@@ -4,9 +4,6 @@
 //! has stopped, with the results of other kernels or the driver's own copy on the same arrays. Read arrays
 //! are compared with the sum of their parts.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-
 use market::verification::TroubleKind;
 
 use super::buffer::Argument;
@@ -18,9 +15,6 @@ use crate::probe::bandwidth::{MOST_ARRAYS, STREAM_ROUNDS, array_bytes, least_arr
 
 /// The factor of the second array before it is added to the first.
 const SCALE: u32 = 3;
-/// The number of timed sample rounds queued while memory is streamed through for long: about a tenth of a
-/// second of work, and far fewer launches than a driver queues.
-const WAITING: usize = 4;
 
 /// Arrays of one size, one after the other in filled memory.
 struct Arrays {
@@ -68,10 +62,7 @@ impl CudaGpu {
 
     /// Copies an array to another one. Units: 1e6 bytes per second, read plus written.
     pub fn copies(&mut self, sample: u32) -> Result<u64, DeviceError> {
-        self.copied_by(sample, Self::copy_once)
-    }
-
-    fn copy_once(&mut self, arrays: &Arrays) -> Result<(), DeviceError> {
+        let arrays = self.arrays(2)?;
         let arguments = [
             Argument::from(arrays.address(0)),
             Argument::from(arrays.address(1)),
@@ -79,24 +70,9 @@ impl CudaGpu {
             Argument::from(turn(self.drawn, arrays.vectors())),
         ];
         let grid = self.vector_grid(arrays.vectors());
-        self.launch("stream_copy", grid, &arguments)
-    }
-
-    /// Copies an array to another one by the driver's own call. Units: 1e6 bytes per second, read plus
-    /// written.
-    pub fn driver_copies(&mut self, sample: u32) -> Result<u64, DeviceError> {
-        self.copied_by(sample, |gpu, arrays| {
-            gpu.driver_copy(arrays.address(0), arrays.address(1), arrays)
-        })
-    }
-
-    fn copied_by(
-        &mut self,
-        sample: u32,
-        copy: impl Fn(&mut Self, &Arrays) -> Result<(), DeviceError>,
-    ) -> Result<u64, DeviceError> {
-        let arrays = self.arrays(2)?;
-        let elapsed_ms = self.written_in_rounds(sample, &arrays, |gpu| copy(gpu, &arrays))?;
+        let elapsed_ms = self.written_in_rounds(sample, &arrays, |gpu| {
+            gpu.launch("stream_copy", grid, &arguments)
+        })?;
         let is = self.checksum(arrays.address(0), arrays.bytes / 4)?;
         if is != self.checksum(arrays.address(1), arrays.bytes / 4)? {
             return Err(self.wrong("a copy within its memory differs from its source"));
@@ -104,35 +80,9 @@ impl CudaGpu {
         self.rate(2 * arrays.bytes * STREAM_ROUNDS, elapsed_ms)
     }
 
-    /// Copies for this long by the host's clock, and always keeps more copies queued than the running one.
-    /// Another process on this GPU then meets work whenever its time slice is over.
-    /// Units: 1e6 bytes per second, read plus written.
-    pub fn streamed(&mut self, lasts: Duration) -> Result<u64, DeviceError> {
-        let arrays = self.arrays(2)?;
-        let (began, begin) = (Instant::now(), self.mark()?);
-        let (mut marks, mut rounds) = (VecDeque::new(), 0);
-        while began.elapsed() < lasts {
-            for _ in 0..STREAM_ROUNDS {
-                self.copy_once(&arrays)?;
-            }
-            rounds += STREAM_ROUNDS;
-            marks.push_back(self.mark()?);
-            if marks.len() > WAITING {
-                let oldest = marks.pop_front();
-                oldest.map_or(Ok(()), |oldest| self.reached(oldest))?;
-            }
-        }
-        let end = self.mark()?;
-        for mark in marks {
-            self.reached(mark)?;
-        }
-        let elapsed_ms = self.between(begin, end)?;
-        self.rate(2 * arrays.bytes * rounds, elapsed_ms)
-    }
-
-    /// Adds a multiple of an array to another one and writes a third. The first sample is checked: a check
-    /// takes a fifth of the rounds' time, and many slow GPUs do not have that time for each. Units: 1e6 bytes
-    /// per second, read plus written.
+    /// Adds a multiple of an array to another one and writes a third, which is checked on the first
+    /// sample: that takes a fifth of the rounds' time, and where many GPUs are slow there is not so much
+    /// for each. Units: 1e6 bytes per second, read plus written.
     pub fn triads(&mut self, sample: u32) -> Result<u64, DeviceError> {
         let arrays = self.arrays(3)?;
         let [to, left, right] = [0, 1, 2].map(|number| arrays.address(number));

@@ -17,19 +17,19 @@ const DEPTH_MULTIPLE: u32 = 128;
 
 /// A kernel and how it is started, as the head of its source describes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kernel {
-    pub name: &'static str,
+struct Kernel {
+    name: &'static str,
     block: Block,
     /// Whether a thread block computes one tile after the other.
     goes_on: bool,
 }
 
 /// The inputs of a product, in the order of `packed.cuh`.
-pub(super) struct Packed {
-    pub left: Buffer,
-    pub right: Buffer,
+struct Packed {
+    left: Buffer,
+    right: Buffer,
     /// The bytes of a row.
-    pub depth: u32,
+    depth: u32,
 }
 
 /// The kernels of a format, the best one first.
@@ -70,7 +70,7 @@ pub(super) struct Ready {
 }
 
 /// The kernels of a format that a GPU can run, the best one first.
-pub(super) fn carried(format: Format, gpu: Capability) -> impl Iterator<Item = Kernel> {
+fn carried(format: Format, gpu: Capability) -> impl Iterator<Item = Kernel> {
     let all = kernels(format).into_iter();
     all.filter(move |kernel| images::image(kernel.name, gpu).is_some())
 }
@@ -124,18 +124,6 @@ impl CudaGpu {
         let Some(kernel) = carried(format, self.capability).next() else {
             return Ok(None);
         };
-        let how = (most, walk(inputs));
-        self.ready_by(kernel, inputs, format, how).map(Some)
-    }
-
-    /// As [`Self::ready`], for one of the kernels and one of its variants.
-    pub fn ready_by(
-        &mut self,
-        kernel: Kernel,
-        inputs: &GemmInputs,
-        format: Format,
-        (most, walk): (u8, u32),
-    ) -> Result<Ready, DeviceError> {
         let packed = self.packed_inputs(inputs, format, most)?;
         let n = inputs.n;
         let product = self.buffer(u64::from(n) * u64::from(n) * 4)?;
@@ -151,15 +139,15 @@ impl CudaGpu {
             Argument::from(&product),
             Argument::from(n),
             Argument::from(packed.depth),
-            Argument::from(walk),
+            Argument::from(walk(inputs)),
         ];
-        Ok(Ready {
+        Ok(Some(Ready {
             kernel,
             blocks,
             arguments,
             product,
             _inputs: packed,
-        })
+        }))
     }
 
     /// Starts a product on the tensor units.
@@ -168,8 +156,8 @@ impl CudaGpu {
         self.launch_blocks(name, (ready.blocks, 1), block, &ready.arguments)
     }
 
-    /// Puts the inputs on the GPU. It overwrites earlier data.
-    pub fn packed_inputs(
+    /// Puts the inputs on the GPU. What was there before goes.
+    fn packed_inputs(
         &mut self,
         inputs: &GemmInputs,
         format: Format,
@@ -206,8 +194,8 @@ impl CudaGpu {
         Ok(Packed { left, right, depth })
     }
 
-    /// The rate of the timed products. Units: 1e9 operations per second.
-    pub fn gflops(&self, work: &TensorWork, elapsed_ms: f64) -> Result<u64, DeviceError> {
+    /// The rate of the products that were timed. Units: 1e9 operations per second.
+    fn gflops(&self, work: &TensorWork, elapsed_ms: f64) -> Result<u64, DeviceError> {
         if elapsed_ms > 0.0 {
             let all = work.inputs.operations() * f64::from(work.timed.max(1));
             Ok((all / elapsed_ms / 1e6) as u64)

@@ -12,9 +12,7 @@ pub(super) const EXACT_KERNELS: [&str; 2] = ["gemm_exact", "gemm_exact_back"];
 /// The orders in which the tiles of a product on the tensor units are computed: bits that reverse its rows
 /// and its columns.
 pub(super) const WALKS: u32 = 4;
-/// Ascending and descending, as the kernels take it.
-pub(super) const DIRECTIONS: [u32; 2] = [0, 1];
-/// A stream begins at a multiple of this, so that warps keep to whole lines. Units: vectors.
+/// Where a stream may begin is a multiple of this, so that warps keep to whole lines. Units: vectors.
 const TURN_MULTIPLE: u64 = 32;
 
 /// The kernel that computes a product on the integer units.

@@ -1,7 +1,5 @@
 //! A GPU's work for the agent.
 
-use std::time::Duration;
-
 use market::verification::{Digest, GpuClaim, GpuFacts, Pattern, TroubleKind, Word64};
 use nvml_wrapper::error::NvmlError;
 
@@ -9,13 +7,12 @@ use super::buffer::{Argument, Buffer};
 use super::gpu::{CudaGpu, THREADS};
 use super::images::Capability;
 use super::variants::{exact_kernel, goes_down, hashes_down};
-use super::{collective, kind_of, result};
+use super::{kind_of, result};
 use crate::device::{Device, DeviceError, PatternCheck, Rate};
 use crate::gemm::GemmInputs;
 use crate::memory::{Contents, hash_point};
-use crate::probe::burn::{BurnWork, Burned, curve, summary};
-use crate::tensor::{Format, LibraryRun, TensorRun, TensorWork};
-use crate::vectors::{Played, Vector};
+use crate::probe::burn::{BurnWork, Burned, summary};
+use crate::tensor::{Format, TensorRun, TensorWork};
 
 const MIB: u64 = 1 << 20;
 /// The step by which the search for allocatable memory decreases. Units: bytes.
@@ -218,29 +215,12 @@ impl Device for CudaGpu {
             Rate::Triad => self.triads(sample),
             Rate::FromHost => self.host_copies(false),
             Rate::ToHost => self.host_copies(true),
-            Rate::DriverCopy => self.driver_copies(sample),
         };
         measured.map(Some)
     }
 
-    fn stream(&mut self, lasts: Duration) -> Result<Option<u64>, DeviceError> {
-        self.streamed(lasts).map(Some)
-    }
-
     fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         CudaGpu::tensor_products(self, work)
-    }
-
-    fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
-        CudaGpu::library_products(self, work)
-    }
-
-    fn play(&mut self, vector: &Vector) -> Result<Vec<Played>, DeviceError> {
-        self.play_by_all(vector)
-    }
-
-    fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {
-        Ok(collective::version())
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {
@@ -264,7 +244,6 @@ impl Device for CudaGpu {
         let held = self.compare(&work.contents)?;
         Ok(Some(Burned {
             burn: summary(&looks, self.managed.slowdown_temperature_c()),
-            curve: curve(&looks),
             dwell_bad_words: held.bad_words,
         }))
     }

@@ -1,7 +1,7 @@
 //! The agent's side of a GPU in another process.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -14,14 +14,12 @@ use serde::de::DeserializeOwned;
 use super::wire::{Frame, LastWords, Request};
 use super::{NoDriver, Survey};
 use crate::device::{Device, DeviceError, NcclRate, PatternCheck, Rate};
-use crate::framework::{self, FrameworkRun};
 use crate::gemm::GemmInputs;
 use crate::memory::Contents;
 use crate::probe::burn::{BurnWork, Burned};
 use crate::probe::links::{LibraryWork, LinkRates, LinkWork};
 use crate::probe::memory::ProvedMemory;
-use crate::tensor::{LibraryRun, TensorRun, TensorWork};
-use crate::vectors::{Played, Vector};
+use crate::tensor::{TensorRun, TensorWork};
 
 /// The hidden command under which the agent starts itself for a GPU.
 pub const WORKER_COMMAND: &str = "gpu-worker";
@@ -30,15 +28,12 @@ pub(super) const OPENING: Duration = Duration::from_secs(90);
 
 /// The message for a process that does not answer in time.
 const GIVEN_UP: &str = "it did not finish in time and was given up";
-/// How long the vendor's library may take for one sample, its own loading included.
-const LIBRARY: Duration = Duration::from_secs(180);
-/// How long a killed process may take to free its resources, and how often that is checked.
+/// How long an ended process may take to give back what it held, and how often it is looked at.
 const ENDING: Duration = Duration::from_secs(3);
 const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
 /// A process that serves one GPU.
 pub struct Worker {
-    agent: PathBuf,
     child: Child,
     requests: ChildStdin,
     answers: Receiver<io::Result<Frame>>,
@@ -92,7 +87,6 @@ impl Worker {
             }
         });
         Ok(Self {
-            agent: agent.to_owned(),
             child,
             requests,
             answers,
@@ -248,7 +242,6 @@ impl Drop for Worker {
 /// A GPU in another process.
 pub struct RemoteDevice {
     gpu: u32,
-    root: PathBuf,
     worker: Option<Worker>,
     claim: GpuClaim,
     deadline: Instant,
@@ -262,7 +255,6 @@ impl RemoteDevice {
     pub fn open(worker: Worker, gpu: u32, root: &Path) -> Result<Self, DeviceError> {
         let mut device = Self {
             gpu,
-            root: root.to_owned(),
             worker: Some(worker),
             claim: GpuClaim {
                 name: String::new(),
@@ -395,41 +387,8 @@ impl Device for RemoteDevice {
         self.ask(&Request::Rate { rate, sample })
     }
 
-    fn stream(&mut self, lasts: Duration) -> Result<Option<u64>, DeviceError> {
-        self.ask(&Request::Stream { lasts })
-    }
-
     fn tensor_products(&mut self, work: &TensorWork) -> Result<Option<TensorRun>, DeviceError> {
         self.ask(&Request::Tensor(*work))
-    }
-
-    /// In a further process, since the effects of the library on its process are known only afterwards.
-    fn library_products(&mut self, work: &TensorWork) -> Result<LibraryRun, DeviceError> {
-        let failed = |why: String| LibraryRun::Failed { why };
-        let Some(agent) = self.worker.as_ref().map(|worker| worker.agent.clone()) else {
-            return Err(self.fall(TroubleKind::Driver, "its process is gone".to_owned()));
-        };
-        let worker = match Worker::start(&agent) {
-            Ok(worker) => worker,
-            Err(error) => return Ok(failed(error.to_string())),
-        };
-        let asked = Self::open(worker, self.gpu, &self.root).and_then(|mut apart| {
-            apart.set_deadline(self.deadline.min(Instant::now() + LIBRARY));
-            apart.ask(&Request::LibraryTensor(*work))
-        });
-        Ok(asked.unwrap_or_else(|error: DeviceError| failed(error.what)))
-    }
-
-    fn framework_copies(&mut self, bytes: u64, samples: u32) -> FrameworkRun {
-        framework::copies(&self.claim.uuid, bytes, samples)
-    }
-
-    fn play(&mut self, vector: &Vector) -> Result<Vec<Played>, DeviceError> {
-        self.ask(&Request::Play(*vector))
-    }
-
-    fn collective_library(&mut self) -> Result<Option<String>, DeviceError> {
-        self.ask(&Request::CollectiveLibrary)
     }
 
     fn burn(&mut self, work: &BurnWork) -> Result<Option<Burned>, DeviceError> {

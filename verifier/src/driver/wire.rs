@@ -13,7 +13,6 @@ use crate::memory::Contents;
 use crate::probe::burn::BurnWork;
 use crate::probe::links::{LibraryWork, LinkWork};
 use crate::tensor::TensorWork;
-use crate::vectors::Vector;
 
 /// The longest head that is read. Units: bytes.
 const LONGEST_HEAD: u32 = 1 << 20;
@@ -59,13 +58,7 @@ pub(super) enum Request {
         rate: Rate,
         sample: u32,
     },
-    Stream {
-        lasts: Duration,
-    },
     Tensor(TensorWork),
-    LibraryTensor(TensorWork),
-    Play(Vector),
-    CollectiveLibrary,
     Burn(BurnWork),
     Observe,
     Xids,

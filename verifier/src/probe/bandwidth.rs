@@ -162,8 +162,8 @@ mod tests {
     /// memory, and nobody has published the read rates of good ones.
     const WITHOUT_TIME_FOR_EIGHT: [&str; 2] = ["A16", "A2"];
 
-    /// That one GPU takes less than a minute is not a budget but a goal, which its calibration measures: the
-    /// slow fill is assumed here at its limit.
+    /// That one GPU takes less than a minute is no budget but a goal: the slow fill is reckoned here as slowly as
+    /// it may go.
     #[test]
     fn the_slowest_gpus_that_pass_have_time_for_the_whole_standard_level() {
         let driven = |gpu: &Gpu| is_drivable(*gpu);

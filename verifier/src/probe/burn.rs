@@ -30,28 +30,11 @@ pub struct BurnWork {
 pub struct Burned {
     /// The load itself.
     pub burn: BurnFacts,
-    /// Its course, in at most [`CURVE_POINTS`] steps.
-    pub curve: Vec<CurvePoint>,
     /// 32-bit words that changed while memory was held.
     pub dwell_bad_words: u64,
 }
 
-/// A stretch of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CurvePoint {
-    /// When it ended, from the beginning of the load, ms.
-    pub at_ms: u64,
-    /// The rate. Units: 1e9 operations per second.
-    pub gflops: u64,
-    /// The power at its end, W.
-    pub power_w: Option<u32>,
-    /// The temperature at its end, degrees Celsius.
-    pub temperature_c: Option<u32>,
-    /// The clock of the multiprocessors at its end, MHz.
-    pub sm_mhz: Option<u32>,
-}
-
-/// One sample of a loaded GPU.
+/// One look at a loaded GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LoadSample {
     /// How long the work since the last sample took by the GPU's clock, ms.
@@ -130,9 +113,6 @@ pub fn burn(
     }
 }
 
-/// The most points that a curve has.
-pub const CURVE_POINTS: usize = 60;
-
 fn elapsed_ms(samples: &[LoadSample]) -> f64 {
     samples.iter().map(|sample| sample.elapsed_ms).sum()
 }
@@ -147,26 +127,7 @@ fn gflops(samples: &[LoadSample]) -> u64 {
     }
 }
 
-/// The course of a load: stretches of equally many samples, except the last.
-#[must_use]
-pub fn curve(samples: &[LoadSample]) -> Vec<CurvePoint> {
-    let stretch = samples.len().div_ceil(CURVE_POINTS).max(1);
-    let mut at_ms = 0.0;
-    let points = samples.chunks(stretch).filter_map(|looks| {
-        let last = looks.last()?;
-        at_ms += elapsed_ms(looks);
-        Some(CurvePoint {
-            at_ms: at_ms as u64,
-            gflops: gflops(looks),
-            power_w: last.power_w,
-            temperature_c: last.temperature_c,
-            sm_mhz: last.sm_mhz,
-        })
-    });
-    points.collect()
-}
-
-/// Summarises the samples.
+/// What the looks amount to.
 ///
 /// Shape: at least three samples, or the rates of the thirds are zero.
 #[must_use]
@@ -262,26 +223,5 @@ mod tests {
             [None; 3],
             "what is not told is not zero"
         );
-        let points = curve(&looks);
-        assert_eq!(points.len(), 9, "a point for each look where they are few");
-        assert_eq!((points[8].at_ms, points[8].gflops), (2_400, 2_500));
-        assert_eq!(points[3].power_w, Some(603));
-    }
-
-    #[test]
-    fn the_curve_of_a_long_load_is_thinned_and_ends_where_the_load_does() {
-        for count in [0, 1, 60, 61, 119, 4_500] {
-            let look = LoadSample {
-                elapsed_ms: 200.0,
-                operations: 2e12,
-                ..LoadSample::default()
-            };
-            let points = curve(&vec![look; count]);
-            assert!(points.len() <= CURVE_POINTS, "{count}");
-            assert_eq!(points.is_empty(), count == 0);
-            assert!(points.iter().all(|point| point.gflops == 10_000));
-            let ends = points.last().map_or(0, |point| point.at_ms);
-            assert_eq!(ends, 200 * count as u64);
-        }
     }
 }

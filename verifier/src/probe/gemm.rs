@@ -1,6 +1,8 @@
 //! The exact products: a chain of them, committed to, then opened as the broker chooses; and the rates of
 //! products on the tensor units.
 
+use std::time::Instant;
+
 use market::verification::{
     ChosenRow, Digest, GemmCommitment, GemmWork, LinkBefore, NodeFacts, OpenedRow,
     VerificationOrder, Word64,
@@ -29,6 +31,8 @@ pub struct CommittedChain {
     roots: Vec<Digest>,
     /// The checksum of the first after each iteration.
     checksums: Vec<Word64>,
+    /// How long all but the first took, with their trees. Units: microseconds.
+    us: u64,
 }
 
 /// The openings of one GPU's products.
@@ -56,11 +60,16 @@ pub fn commit(
         .map(|_| device.multiply(&first))
         .collect::<Result<Vec<Word64>, DeviceError>>()?;
     let mut roots = vec![tree_over(&device.row_sums()?).root()];
+    let began = Instant::now();
     for _ in 1..work.links {
         let tree = compute(device, &products.after(roots.last()))?;
         roots.push(tree.root());
     }
-    Ok(CommittedChain { roots, checksums })
+    Ok(CommittedChain {
+        roots,
+        checksums,
+        us: began.elapsed().as_micros() as u64,
+    })
 }
 
 impl CommittedChain {
@@ -71,6 +80,12 @@ impl CommittedChain {
             chain: tree_over_chain(&self.roots).root(),
             checksums: self.checksums.clone(),
         }
+    }
+
+    /// How long all but the first took, with their trees. Units: microseconds.
+    #[must_use]
+    pub const fn us(&self) -> u64 {
+        self.us
     }
 
     /// The checksum of the first product after each iteration.

@@ -1,3 +1,4 @@
+mod among_others;
 mod cases;
 mod changes;
 mod extreme;

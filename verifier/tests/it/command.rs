@@ -182,7 +182,7 @@ fn wrong_input_is_told_from_a_failed_machine() {
     let impossible = serde_json::to_string(&order).expect("json");
     let cut = written("cut.json", &impossible[..100]);
     let impossible = written("impossible.json", &impossible);
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["--level", "huge"], "quick, standard or deep"),
         (&["--broker", url], "--verification"),
         (
@@ -194,6 +194,12 @@ fn wrong_input_is_told_from_a_failed_machine() {
             "not a verification id",
         ),
         (&broker, "VERIFIER_TOKEN"),
+        (
+            &[&broker[..], &["--repeat", "2", "--json"]].concat(),
+            "--repeat",
+        ),
+        (&["--repeat", "2"], "--json"),
+        (&["--repeat", "0", "--json"], "--repeat"),
         (&["--gpu", "H100"], "H100"),
         (&["--gpus", "0"], "--gpus"),
         (&["--gpus", "2", "--order", "order.json"], "--order"),

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long anything may take before a test gives it up: far longer than on a busy machine, so that a test
 /// fails by it only where something never happens.
@@ -13,19 +13,6 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub fn given_up(what: &str) -> String {
     let seconds = PATIENCE.as_secs();
     format!("{what} does not come about within {seconds} s: never, or not on so slow a machine")
-}
-
-/// Polls in real time until there is something.
-#[track_caller]
-pub fn eventually<T>(what: &str, mut comes: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(came) = comes() {
-            return came;
-        }
-        assert!(began.elapsed() < PATIENCE, "{}", given_up(what));
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Runs a command that reads nothing to its end, as [`Command::output`] does.

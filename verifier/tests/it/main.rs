@@ -3,19 +3,17 @@
 #![forbid(unsafe_code)]
 
 mod beside;
-mod calibration;
-mod calibration_parts;
-mod calibration_peers;
-mod calibration_script;
 mod cheats;
 mod classes;
 mod codes;
 mod coming_up;
 mod command;
 mod deep;
+mod documents;
 mod driver;
 mod eventually;
 mod faults;
+mod floors_script;
 mod gang;
 mod gang_blame;
 mod gang_nccl;
@@ -30,11 +28,13 @@ mod http;
 mod last_look;
 mod links;
 mod machine;
+mod neighbours;
 mod patience;
 mod protocol;
 mod recheck;
 mod recorded;
 mod red_team;
+mod repeat;
 mod seeded;
 mod server;
 mod stage;

@@ -2,7 +2,8 @@
 
 use market::verification::LoggedXid;
 
-use super::cases::{FIRES, FIRES_AMONG_OTHERS};
+use super::among_others::FIRES_AMONG_OTHERS;
+use super::cases::FIRES;
 use super::changes::*;
 use super::*;
 use crate::memory::work_where;

@@ -136,7 +136,7 @@ pub const LIES: &[Lie] = &[
     Lie {
         test: "a_preloaded_shim_is_refused",
         what: "`LD_PRELOAD` shim",
-        how: "a library stands before the driver's in every program (`LD_PRELOAD`), or watches the loader (`LD_AUDIT`)",
+        how: "a library stands before the driver's in every program (`LD_PRELOAD`), or watches the loader (`LD_AUDIT`), and halves times",
         codes: &[Code::InventorySoftware],
     },
 ];
