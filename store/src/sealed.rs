@@ -87,13 +87,13 @@ impl Sealed<'_> {
         Ok(false)
     }
 
-    /// Replaces every sealed secret by `anew(purpose, sealed)`, in one transaction with the audit entry;
+    /// Replaces every sealed secret by `reseal(purpose, sealed)`, in one transaction with the audit entry;
     /// returns how many there were.
     ///
     /// Errors: [`ResealError`]; nothing is changed then.
     pub async fn reseal<E: std::error::Error + Send + 'static>(
         &self,
-        anew: &Anew<'_, E>,
+        reseal: &Anew<'_, E>,
         entry: NewAuditEntry,
     ) -> Result<u64, ResealError<E>> {
         let mut refused = None;
@@ -101,7 +101,7 @@ impl Sealed<'_> {
             let mut count = 0;
             for column in SEALED {
                 for (key, purpose, sealed) in read(tx, column).await? {
-                    match anew(&purpose, &sealed) {
+                    match reseal(&purpose, &sealed) {
                         Ok(sealed) => write(tx, column, &key, sealed).await?,
                         Err(source) => {
                             refused = Some((column, key, source));

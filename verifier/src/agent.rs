@@ -111,7 +111,7 @@ pub fn converse(
     signer: &Signer,
     transport: &mut dyn Transport,
 ) -> Result<AgentOutcome, AgentError> {
-    let mut known = Known::default();
+    let mut known = MeasuredSoFar::default();
     known.look_before_work(node);
     let commit = Commit {
         protocol: PROTOCOL,
@@ -176,7 +176,7 @@ impl Line<'_> {
 
 /// Results of the steps so far; lists have one entry per GPU of the inventory.
 #[derive(Default)]
-struct Known {
+struct MeasuredSoFar {
     inventory: Option<Inventory>,
     facts: Option<NodeFacts>,
     observed: Option<Instant>,
@@ -236,7 +236,7 @@ struct Work<'a> {
     /// When the time of all steps together is over. The time that the broker takes to answer is added.
     over_by: Instant,
     commit: Commit,
-    known: Known,
+    known: MeasuredSoFar,
 }
 
 impl Work<'_> {

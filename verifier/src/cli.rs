@@ -16,7 +16,7 @@ use market::ids::VerificationId;
 use market::verification::Level;
 
 use self::alone::check_alone;
-pub use self::alone::{Against, run_alone};
+pub use self::alone::{Expectation, run_alone};
 use self::order::parse_level;
 pub use self::order::{OrderArgs, print_order};
 use self::repeat::check_repeatedly;
@@ -183,12 +183,12 @@ pub struct AgentArgs {
     pub ways: Ways,
 }
 
-/// How often a conversation that the broker could not go on with is begun anew.
+/// The number of new starts of a conversation that the broker could not continue.
 const NEW_BEGINNINGS: u32 = 8;
 
 /// Verifies a node with a broker over HTTP, and then together with the others of its gang, where it is
 /// asked to: the verdict is then that on the gang. A conversation that a restart of the broker cut in two is
-/// begun anew, under a fresh key.
+/// begun again, under a fresh key.
 ///
 /// Errors: [`RunError::Agent`], [`RunError::Gang`]; a verdict other than pass is none.
 pub fn run_agent(args: AgentArgs, node: &mut Node) -> Result<AgentOutcome, RunError> {
@@ -259,12 +259,12 @@ fn open_gpus(args: &RunArgs) -> Result<Node, RunError> {
         root: args.root.clone(),
         patience: Patience {
             most: Duration::from_secs(args.fabric_patience_seconds),
-            // The node may have just started. Whoever checks a machine on its own is told at once.
+            // The node may have just started. A check of one machine on its own reports it at once.
             for_driver: args.broker.is_some(),
         },
     };
     match open_node(&agent, identity.clone()) {
-        // A broker that waits is told why nothing comes.
+        // The waiting broker gets the reason why nothing comes.
         Err(no_driver) if args.broker.is_some() => Ok(identity.without_gpus(&no_driver)),
         // A driver that is there and does not work is judged like any other fault.
         Err(no_driver @ NoDriver::Refused { .. }) if alone::sold_or_ordered(args)?.is_said() => {

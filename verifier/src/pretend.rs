@@ -21,9 +21,9 @@ const SCATTER: f64 = 0.01;
 
 /// Random numbers that depend on a seed only, on every machine and in every version.
 #[derive(Debug)]
-pub struct Dice(blake3::OutputReader);
+pub struct SeededRng(blake3::OutputReader);
 
-impl Dice {
+impl SeededRng {
     /// A generator for a seed.
     #[must_use]
     pub fn new(seed: &[u8]) -> Self {
@@ -111,7 +111,7 @@ pub fn usual(gpu: Gpu, metric: Metric) -> Option<f64> {
 
 /// The surroundings of a good node, without its GPUs.
 #[must_use]
-pub fn surroundings(kind: &Kind, dice: &mut Dice) -> NodeFacts {
+pub fn surroundings(kind: &Kind, dice: &mut SeededRng) -> NodeFacts {
     let spec = kind.gpu.spec();
     let counts = GpuCounts {
         kernel: Some(kind.gpus),
@@ -170,7 +170,7 @@ fn ports(kind: &Kind) -> Option<Vec<PortFacts>> {
     Some((0..kind.gpus).map(port).collect())
 }
 
-fn pairs(kind: &Kind, switched: bool, dice: &mut Dice) -> Vec<PairRate> {
+fn pairs(kind: &Kind, switched: bool, dice: &mut SeededRng) -> Vec<PairRate> {
     let over_links = usual(kind.gpu, Metric::GpuLink).filter(|_| switched);
     // Without a switch copies share the host links.
     let usual = over_links.or_else(|| Some(usual(kind.gpu, Metric::HostLink)? * 0.85));
@@ -186,7 +186,7 @@ fn pairs(kind: &Kind, switched: bool, dice: &mut Dice) -> Vec<PairRate> {
 }
 
 /// NCCL's rates for all operations by its own choice, and for the sum by a ring.
-fn collectives(kind: &Kind, dice: &mut Dice) -> Vec<CollectiveRate> {
+fn collectives(kind: &Kind, dice: &mut SeededRng) -> Vec<CollectiveRate> {
     let Some(sum) = all_reduce(kind, dice) else {
         return Vec::new();
     };
@@ -202,7 +202,7 @@ fn collectives(kind: &Kind, dice: &mut Dice) -> Vec<CollectiveRate> {
     chosen.into_iter().chain([ring]).collect()
 }
 
-fn all_reduce(kind: &Kind, dice: &mut Dice) -> Option<CollectiveRate> {
+fn all_reduce(kind: &Kind, dice: &mut SeededRng) -> Option<CollectiveRate> {
     if kind.gpus < 2 {
         return None;
     }
@@ -219,7 +219,7 @@ fn all_reduce(kind: &Kind, dice: &mut Dice) -> Option<CollectiveRate> {
 
 /// A good GPU of a node.
 #[must_use]
-pub fn gpu(kind: &Kind, dice: &mut Dice) -> GpuFacts {
+pub fn gpu(kind: &Kind, dice: &mut SeededRng) -> GpuFacts {
     let spec = kind.gpu.spec();
     let corrects = match spec.ecc_default.as_deref() {
         Some("on") => Some(true),
@@ -288,7 +288,7 @@ fn host_link(gpu: Gpu) -> Option<HostLink> {
     })
 }
 
-fn rates(kind: &Kind, dice: &mut Dice) -> GpuRates {
+fn rates(kind: &Kind, dice: &mut SeededRng) -> GpuRates {
     let mut some = |metric: Metric, samples: u32| -> Vec<u64> {
         let Some(usual) = usual(kind.gpu, metric) else {
             return Vec::new();
@@ -314,7 +314,7 @@ fn rates(kind: &Kind, dice: &mut Dice) -> GpuRates {
     }
 }
 
-fn burn(limit_w: u32, gflops: u64, dice: &mut Dice) -> BurnFacts {
+fn burn(limit_w: u32, gflops: u64, dice: &mut SeededRng) -> BurnFacts {
     BurnFacts {
         elapsed_ms: 25_000,
         samples: 125,
@@ -333,7 +333,7 @@ fn burn(limit_w: u32, gflops: u64, dice: &mut Dice) -> BurnFacts {
 
 /// The results of a good node: its surroundings with all of its GPUs, and no GPU errors.
 #[must_use]
-pub fn node(kind: &Kind, dice: &mut Dice) -> NodeFacts {
+pub fn node(kind: &Kind, dice: &mut SeededRng) -> NodeFacts {
     let facts = surroundings(kind, dice);
     NodeFacts {
         gpus: (0..kind.gpus).map(|_| gpu(kind, dice)).collect(),
@@ -355,7 +355,7 @@ mod tests {
             memory_gib: 1_800,
             internode: Internode::InfinibandNdr400,
         };
-        let of = |seed: &[u8]| node(&kind, &mut Dice::new(seed));
+        let of = |seed: &[u8]| node(&kind, &mut SeededRng::new(seed));
         assert_eq!(of(b"1"), of(b"1"));
         assert_ne!(of(b"1"), of(b"2"));
         let facts = of(b"1");
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn dice_stay_within_their_bounds() {
-        let mut dice = Dice::new(b"bounds");
+        let mut dice = SeededRng::new(b"bounds");
         for _ in 0..1_000 {
             assert!((0.0..1.0).contains(&dice.share()));
             assert!(dice.below(7) < 7);

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceError, Node, PatternCheck, Rate, Surroundings};
 use crate::gemm::{GemmInputs, checksum, row_sum};
 use crate::memory::{Contents, digests, hash_point};
-use crate::pretend::{self, Dice, Kind};
+use crate::pretend::{self, Kind, SeededRng};
 use crate::tensor::{Format, TensorRun, TensorWork, expected_checksum};
 
 /// The description format that is read here.
@@ -184,7 +184,10 @@ impl NodeDescription {
             ssh_host_keys: self.ssh_host_keys.clone(),
             devices: self.uuids.iter().zip(0..).map(device).collect(),
             surroundings: Some(Box::new(Pretended {
-                facts: pretend::surroundings(&self.kind(), &mut Dice::new(self.host.as_bytes())),
+                facts: pretend::surroundings(
+                    &self.kind(),
+                    &mut SeededRng::new(self.host.as_bytes()),
+                ),
             })),
             troubles: Vec::new(),
             slow_link_to: self.slow_link_to,
@@ -229,7 +232,7 @@ impl ReferenceDevice {
                 memory_mib: description.memory_mib,
                 sm_count: spec.sm_count,
             },
-            facts: pretend::gpu(&description.kind(), &mut Dice::new(uuid.as_bytes())),
+            facts: pretend::gpu(&description.kind(), &mut SeededRng::new(uuid.as_bytes())),
             memory_speed: description.memory_speed,
             good_mb_per_s: spec.memory_bandwidth_gbps
                 * 1_000.0

@@ -137,10 +137,18 @@ fn written_by_people(root: &Path) -> Result<Vec<PathBuf>> {
     ensure!(listed.status.success(), "git cannot list the files");
     let listed = String::from_utf8(listed.stdout)?;
     let is_written = |file: &&str| {
-        let generated = ["docs/accuracy.md", "docs/predictions.md", "xtask/src/house/words.rs"];
+        let generated = [
+            "docs/accuracy.md",
+            "docs/predictions.md",
+            "xtask/src/house/words.rs",
+        ];
         !file.contains("/fixtures/") && !generated.contains(file)
     };
-    Ok(listed.lines().filter(is_written).map(PathBuf::from).collect())
+    Ok(listed
+        .lines()
+        .filter(is_written)
+        .map(PathBuf::from)
+        .collect())
 }
 
 /// Prints the circles of every crate, the imports of the broker that point back up, and phrases that a
@@ -183,7 +191,13 @@ pub(crate) fn print(root: &Path) -> Result<()> {
             }
         }
     }
-    for words::Hit { file, line, found, instead } in words::hits(root, &written_by_people(root)?)? {
+    for words::Hit {
+        file,
+        line,
+        found,
+        instead,
+    } in words::hits(root, &written_by_people(root)?)?
+    {
         println!("{}:{line}: \"{found}\"; better: {instead}", file.display());
     }
     Ok(())

@@ -7,7 +7,7 @@ use market::identity::Role;
 use market::verification::Level;
 use serde_json::{Value, json};
 use store::attempts::Regions;
-use verifier::cli::{Against, run_alone};
+use verifier::cli::{Expectation, run_alone};
 use verifier::reference::NodeDescription;
 
 use crate::access::{access, fleet, reserve, until_active};
@@ -36,7 +36,7 @@ pub(crate) async fn result(service: &Service, key: &Key, path: &str, bad_words: 
     });
     let node = NodeDescription::parse(&description.to_string()).expect("a description");
     let result =
-        run_alone(&mut node.node(), Against::what_it_shows(Level::Quick)).expect("a result");
+        run_alone(&mut node.node(), Expectation::what_it_shows(Level::Quick)).expect("a result");
     assert_eq!(result.verdict.is_pass(), bad_words == 0, "{result:#?}");
     json!(result)
 }
@@ -255,8 +255,11 @@ async fn a_gpu_that_was_swapped_for_another_is_a_failure_though_all_pass() {
         "memory_gib": 400, "internode": "none",
     });
     let swapped = NodeDescription::parse(&description.to_string()).expect("a description");
-    let swapped =
-        run_alone(&mut swapped.node(), Against::what_it_shows(Level::Quick)).expect("a result");
+    let swapped = run_alone(
+        &mut swapped.node(),
+        Expectation::what_it_shows(Level::Quick),
+    )
+    .expect("a result");
     assert!(swapped.verdict.is_pass(), "{swapped:#?}");
     let report = format!("{path}/nodes/0/report");
     let body = json!({ "result": swapped });

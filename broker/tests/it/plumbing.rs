@@ -102,7 +102,7 @@ async fn a_replica_without_its_database_lives_and_is_not_ready() {
     let service = Service::start().await;
     service.anyone().get("/readyz").await.expect(200);
     let store = service.world.broker().store().clone();
-    store.close().await.expect("the database lets go");
+    store.close().await.expect("the database closes");
     service.world.clock().advance(TimeDelta::seconds(1));
     let lost = service.anyone().get("/readyz").await;
     lost.refused(503, "not_ready");
@@ -129,7 +129,7 @@ async fn a_replica_that_lost_its_redis_is_ready_and_says_so() {
     })
     .await;
     let stands = async |status: &str| {
-        let what = format!("hot state that is {status}");
+        let what = format!("coordination that is {status}");
         eventually(&what, async || {
             // The users of the coordination state notice its loss.
             let hot = service.world.broker().hot();

@@ -103,7 +103,7 @@ async fn another_agent_takes_the_place_of_one_that_waits_and_lets_nobody_begin_b
         let all = store.verifications().across_tenants();
         let died = all.enrol(id, &node(0, "died"), at(10)).await;
         assert!(!died.expect("enrols").node.has_begun);
-        let anew = all.enrol(id, &node(0, "anew"), at(11)).await;
+        let anew = all.enrol(id, &node(0, "again"), at(11)).await;
         let anew = anew.expect("enrols");
         assert!(anew.fresh && anew.begun.is_empty() && !anew.node.has_begun);
         assert_eq!(all.nodes(id).await.expect("reads"), [anew.node]);
@@ -116,7 +116,7 @@ async fn another_agent_takes_the_place_of_one_that_waits_and_lets_nobody_begin_b
         assert!(committed, "it does not come back: {back:?}");
 
         let last = all.enrol(id, &node(1, "two"), at(13)).await;
-        assert_eq!(last.expect("enrols").begun, ["anew", "two"]);
+        assert_eq!(last.expect("enrols").begun, ["again", "two"]);
         for index in [0, 1] {
             let late = all.enrol(id, &node(index, "late"), at(14)).await;
             assert!(has_begun(&late), "{late:?}");
@@ -132,7 +132,8 @@ async fn an_agent_that_comes_as_the_last_node_enrols_takes_a_place_before_all_be
         let all = store.verifications().across_tenants();
         // A node may restart in two rounds at most.
         for round in 0..2 {
-            let [waits, anew, last] = ["waits", "anew", "last"].map(|key| format!("{key} {round}"));
+            let [waits, anew, last] =
+                ["waits", "again", "last"].map(|key| format!("{key} {round}"));
             let waiting = all.enrol(id, &node(0, &waits), at(10)).await;
             waiting.expect("enrols");
             let (other, sibling) = (node(0, &anew), node(1, &last));

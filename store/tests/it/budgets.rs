@@ -614,7 +614,7 @@ async fn whoever_looks_at_a_spent_budget_each_thing_is_told_once_in_a_period() {
         assert_eq!(
             review(&raised, at(4_206)).await,
             (1, vec![]),
-            "announced anew"
+            "announced again"
         );
         assert_eq!(review(&raised, at(4_806)).await.1, [waiting.id]);
         // The next day is not affected.

@@ -106,7 +106,7 @@ async fn a_message_counts_from_its_first_refusal_for_as_long_as_its_node_comes_a
         nodes.set_back(300, 61).await;
         assert_eq!(nodes.tried_for().await, None, "it did something else");
         nodes.refused("one", (5, MESSAGE)).await;
-        nodes.assert_just_begun("it began anew").await;
+        nodes.assert_just_begun("it began again").await;
 
         nodes.set_back(300, 20).await;
         nodes.refused("one", (5, LATER)).await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use market::verification::{NodeFacts, Step};
 
-use super::{FIRST_LOOK, Known, Work};
+use super::{FIRST_LOOK, MeasuredSoFar, Work};
 use crate::device::{DeviceError, Node};
 use crate::probe;
 
@@ -16,7 +16,7 @@ const RATES_PART: u32 = 2;
 /// How long the last look at the GPUs may take where no time is left: less than the step reserves.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
-impl Known {
+impl MeasuredSoFar {
     /// Inspects the GPUs that could be opened, before their first work.
     pub(super) fn look_before_work(&mut self, node: &mut Node) {
         if node.troubles.is_empty() {

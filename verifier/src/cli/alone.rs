@@ -16,10 +16,10 @@ use crate::local::LocalBroker;
 use crate::order::{Mode, expected_node, order_for};
 use crate::rules::named_gpu;
 
-/// What a node is held against when it is checked on its own.
+/// The expectations of a node that is checked on its own.
 #[derive(Debug)]
-pub enum Against {
-    /// What was sold, as far as that is said, and else what the node shows.
+pub enum Expectation {
+    /// The SKU as stated, else what the node shows.
     Sold {
         /// How much is checked.
         level: Level,
@@ -32,7 +32,7 @@ pub enum Against {
     Order(Box<VerificationOrder>),
 }
 
-impl Against {
+impl Expectation {
     /// What the node itself shows.
     #[must_use]
     pub const fn what_it_shows(level: Level) -> Self {
@@ -84,7 +84,7 @@ pub(super) struct Alone {
 ///
 /// The result is not countersigned and proves nothing to others.
 /// Errors: [`RunError::UnknownGpu`], [`RunError::Agent`].
-pub fn run_alone(node: &mut Node, against: Against) -> Result<Attestation, RunError> {
+pub fn run_alone(node: &mut Node, against: Expectation) -> Result<Attestation, RunError> {
     let Alone {
         broker, outcome, ..
     } = talk_alone(node, against)?;
@@ -95,7 +95,7 @@ pub fn run_alone(node: &mut Node, against: Against) -> Result<Attestation, RunEr
 /// Has a node talk to a broker in this process, to the end or as far as it comes.
 ///
 /// Errors: [`RunError::UnknownGpu`].
-pub(super) fn talk_alone(node: &mut Node, against: Against) -> Result<Alone, RunError> {
+pub(super) fn talk_alone(node: &mut Node, against: Expectation) -> Result<Alone, RunError> {
     let mode = if node.simulated {
         Mode::Simulation
     } else {
@@ -143,9 +143,9 @@ pub(super) fn check_alone(args: &RunArgs, open: OpenGpus) -> Result<bool, RunErr
 /// What the arguments say that was sold.
 ///
 /// Errors: [`RunError`] where its order cannot be read, or is of another level.
-pub(super) fn sold_or_ordered(args: &RunArgs) -> Result<Against, RunError> {
+pub(super) fn sold_or_ordered(args: &RunArgs) -> Result<Expectation, RunError> {
     let Some(path) = args.order.as_deref() else {
-        return Ok(Against::Sold {
+        return Ok(Expectation::Sold {
             level: args.level.unwrap_or(Level::Standard),
             gpu: args.gpu,
             gpus: args.gpus,
@@ -157,6 +157,6 @@ pub(super) fn sold_or_ordered(args: &RunArgs) -> Result<Against, RunError> {
             of_order: order.level,
             asked,
         }),
-        _ => Ok(Against::Order(Box::new(order))),
+        _ => Ok(Expectation::Order(Box::new(order))),
     }
 }

@@ -164,7 +164,7 @@ impl Run {
     }
 }
 
-/// Checks this machine so many times, its GPUs opened anew for each, and prints a line for each run. Gives
+/// Checks this machine so many times, its GPUs opened again for each, and prints a line for each run. Gives
 /// whether all of them passed.
 ///
 /// Errors: [`RunError`] where no run could begin; of a later one the error is printed and counts as a run that

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use market::verification::{Digest, MOST_CONNECTIONS, Measure, Rail, Round, Shown, Sibling};
 
 use super::copies::Copies;
-use super::lobby::{Greeting, Lobby, Strand};
+use super::lobby::{Greeting, RailConnection, Rendezvous};
 use super::sum::Sum;
 use crate::device::shortened;
 use crate::threads::on_each;
@@ -47,7 +47,7 @@ struct RingWays<'a> {
 /// A node's listening sockets. They close with the process.
 pub struct Listener {
     rails: Vec<Rail>,
-    lobby: Arc<Lobby>,
+    lobby: Arc<Rendezvous>,
     slow_to: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Listener {
     ///
     /// Errors: those of listening.
     pub fn open(addresses: &[(String, IpAddr)]) -> io::Result<Self> {
-        let lobby = Arc::new(Lobby::default());
+        let lobby = Arc::new(Rendezvous::default());
         let mut rails = Vec::new();
         for (name, address) in addresses {
             let listener = TcpListener::bind((*address, 0))?;
@@ -186,7 +186,7 @@ impl Listener {
         deadline: Instant,
     ) -> io::Result<Vec<TcpStream>> {
         let open = |connection: u32| {
-            let strand = Strand { rail, connection };
+            let strand = RailConnection { rail, connection };
             let greeting = |from| Greeting::new(&round.secret, round.number, from, strand);
             match ends.connects {
                 true => connect(ends.sibling, greeting(round.node), rail, deadline),
@@ -207,7 +207,7 @@ impl Listener {
     ) -> io::Result<Shown> {
         let before = (sum.node + sum.nodes - 1) % sum.nodes;
         let on_rail = |rail: usize| {
-            let strand = Strand {
+            let strand = RailConnection {
                 rail,
                 connection: 0,
             };
@@ -392,7 +392,7 @@ mod tests {
     fn a_stranger_is_left_alone_and_a_silent_sibling_ends_the_round_in_time() {
         let own = listener();
         let mut stranger = TcpStream::connect(&own.rails()[0].address).expect("connected");
-        let strand = Strand {
+        let strand = RailConnection {
             rail: 0,
             connection: 0,
         };

@@ -19,7 +19,7 @@ const MOST_OF_ADDRESS: usize = 64;
 const GREETING: Duration = Duration::from_secs(5);
 /// One connection of a rail, by its numbers.
 #[derive(Clone, Copy)]
-pub(super) struct Strand {
+pub(super) struct RailConnection {
     pub(super) rail: usize,
     pub(super) connection: u32,
 }
@@ -29,7 +29,7 @@ pub(super) struct Strand {
 pub(super) struct Greeting(pub(super) [u8; 48]);
 
 impl Greeting {
-    pub(super) fn new(secret: &Digest, round: u32, node: u32, strand: Strand) -> Self {
+    pub(super) fn new(secret: &Digest, round: u32, node: u32, strand: RailConnection) -> Self {
         let mut bytes = [0; 48];
         bytes[..32].copy_from_slice(&secret.0);
         bytes[32..36].copy_from_slice(&round.to_le_bytes());
@@ -50,13 +50,13 @@ struct Waiting {
 
 /// Connections that have greeted, and the number of those still expected to.
 #[derive(Default)]
-pub(super) struct Lobby {
+pub(super) struct Rendezvous {
     waiting: Mutex<VecDeque<Waiting>>,
     came: Condvar,
     greeting: AtomicUsize,
 }
 
-impl Lobby {
+impl Rendezvous {
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

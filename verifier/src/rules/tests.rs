@@ -33,7 +33,7 @@ use market::verification::{
 use super::*;
 use crate::evidence::{History, Listing, MemoryEvidence, ReportEvidence, StepTime};
 use crate::order::{Mode, expected_node, order_for};
-use crate::pretend::{self, Dice, Kind};
+use crate::pretend::{self, Kind, SeededRng};
 
 const GPUS: u32 = 8;
 
@@ -153,7 +153,7 @@ fn shown(kind: &Kind) -> NodeFacts {
         gpu: None,
         detail: None,
     };
-    let mut shown = pretend::node(kind, &mut Dice::new(b"good"));
+    let mut shown = pretend::node(kind, &mut SeededRng::new(b"good"));
     shown.host.clock_ms = Some(1_790_000_000_000);
     NodeFacts {
         diagnostic: Some(DiagnosticFacts {

@@ -37,12 +37,12 @@ impl Transport for SlowBroker {
 }
 
 /// A GPU that records the deadlines it gets.
-struct Told {
+struct Heard {
     inner: Box<dyn Device>,
     deadlines: Arc<Mutex<Vec<Instant>>>,
 }
 
-impl Device for Told {
+impl Device for Heard {
     fn claim(&self) -> GpuClaim {
         self.inner.claim()
     }
@@ -99,7 +99,7 @@ fn what_a_slow_broker_takes_to_answer_is_not_taken_from_the_time_of_the_rates() 
     let told: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let mut node = description(1).node();
     let inner = node.devices.pop().expect("its GPU");
-    node.devices.push(Box::new(Told {
+    node.devices.push(Box::new(Heard {
         inner,
         deadlines: Arc::clone(&told),
     }));

@@ -56,14 +56,21 @@ pub(super) fn hits(root: &Path, files: &[PathBuf]) -> Result<Vec<Hit>> {
         .iter()
         .map(|(words, instead)| Ok((Regex::new(&format!(r"(?i)\b({words})\b"))?, *instead)))
         .collect::<Result<_>>()?;
-    let types = Regex::new(&format!(r"\b(struct|enum|trait|type) ({})\b", TYPES.join("|")))?;
+    let types = Regex::new(&format!(
+        r"\b(struct|enum|trait|type) ({})\b",
+        TYPES.join("|")
+    ))?;
     let mut hits = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(root.join(file))
             .with_context(|| format!("{} cannot be read", file.display()))?;
         let is_rust = file.extension().is_some_and(|extension| extension == "rs");
         for (number, line) in text.lines().enumerate() {
-            let read = if is_rust { read_by_people(line) } else { line.to_owned() };
+            let read = if is_rust {
+                read_by_people(line)
+            } else {
+                line.to_owned()
+            };
             let mut hit = |found: &str, instead| {
                 hits.push(Hit {
                     file: file.clone(),
@@ -111,7 +118,8 @@ mod tests {
     #[test]
     fn a_phrase_is_found_in_comments_and_texts_and_nowhere_else() {
         let folder = tempfile::tempdir().expect("a folder");
-        let text = "let anew = 1; // done anew\nprint(\"nothing is said\");\nlet told = held_against();\n";
+        let text =
+            "let anew = 1; // done anew\nprint(\"nothing is said\");\nlet told = held_against();\n";
         let file = PathBuf::from("a.rs");
         std::fs::write(folder.path().join(&file), text).expect("written");
         let hits = hits(folder.path(), std::slice::from_ref(&file)).expect("read");

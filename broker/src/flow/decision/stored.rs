@@ -52,7 +52,7 @@ pub enum StoredError {
     Store(#[from] StoreError),
 }
 
-/// Puts the record of a plan's decision together, whosever plan it is.
+/// Puts the record of a plan's decision together, of any tenant.
 ///
 /// Errors: [`StoredError`].
 pub async fn of_stored_plan(store: &Store, id: PlanId) -> Result<DecisionRecord, StoredError> {

@@ -4,7 +4,7 @@ use market::attestation::{Outcome, Verdict, Weight};
 use market::gpu::Gpu;
 use market::verification::Level;
 use serde_json::json;
-use verifier::cli::{Against, run_alone};
+use verifier::cli::{Expectation, run_alone};
 use verifier::reference::NodeDescription;
 
 use super::*;
@@ -24,7 +24,7 @@ fn result(change: impl FnOnce(&mut NodeDescription)) -> Attestation {
     });
     let mut node = NodeDescription::parse(&description.to_string()).expect("a description");
     change(&mut node);
-    run_alone(&mut node.node(), Against::what_it_shows(Level::Quick)).expect("a result")
+    run_alone(&mut node.node(), Expectation::what_it_shows(Level::Quick)).expect("a result")
 }
 
 /// The differences of a result from one about the sample offer's node, or the reason for its refusal.

@@ -325,7 +325,7 @@ impl Scene {
             let distinct: BTreeSet<String> = ids.iter().map(|id| (*id).to_owned()).collect();
             let missing: Vec<_> = expected.difference(&distinct).collect();
             if missing.is_empty() {
-                assert_eq!(distinct, expected, "nothing else is told");
+                assert_eq!(distinct, expected, "nothing else is reported");
                 let mut bodies = BTreeMap::new();
                 for one in &received {
                     let body: Value = serde_json::from_slice(&one.body).expect("JSON");

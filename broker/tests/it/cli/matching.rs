@@ -462,7 +462,7 @@ fn a_demand_may_come_from_standard_input_and_the_answer_be_a_table() {
     }
     // The table is for programs where there is no terminal, and breaks no cell.
     let told = ended.stdout.split("Why the first:").nth(1);
-    let told = told.expect("what is told below the table");
+    let told = told.expect("the lines below the table");
     assert!(
         told.lines().all(|line| line.chars().count() <= 100),
         "{told}"

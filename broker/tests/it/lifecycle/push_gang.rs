@@ -129,7 +129,7 @@ async fn assert_handed_over_clean(scene: &Scene, leases: &[Lease]) {
     assert_eq!(nodes.len(), leases.len());
     for node in nodes {
         assert_eq!(of_ours_on(&node.home), [""; 0]);
-        assert_eq!(lifetimes(scene, &node).len(), 1, "one agent came to it");
+        assert_eq!(lifetimes(scene, &node).len(), 1, "one agent reached it");
     }
 }
 
@@ -184,7 +184,7 @@ async fn agents_that_were_pushed_wait_for_an_order_that_comes_up_much_later() {
             let boot = scene.broker().config().verifier.boot_seconds;
             let last = lease.requested_at + TimeDelta::seconds(2 * i64::from(boot)) + own;
             let [seconds] = lifetimes(&scene, node)[..] else {
-                panic!("one agent comes to it: {:?}", lifetimes(&scene, node));
+                panic!("one agent reaches it: {:?}", lifetimes(&scene, node));
             };
             let ended = up + TimeDelta::seconds(seconds);
             assert!(ended >= last, "{ended} is before {last}");

@@ -102,12 +102,12 @@ fn mistakes(secret: &str) -> Vec<Mistake> {
             secret.to_owned(),
         ),
         env(
-            "another hot state",
+            "another Redis",
             "REDIS_URL",
             format!("memcached://me:{secret}@127.0.0.1"),
         ),
         env(
-            "no address of a hot state",
+            "no address of Redis",
             "REDIS_URL",
             format!("redis://me:{secret}@127.0.0.1:port"),
         ),

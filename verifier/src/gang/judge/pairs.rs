@@ -132,7 +132,7 @@ pub(super) fn adapter_words(gang: &Gang, node: usize, rail: usize) -> String {
 
 /// The reference with which a link is compared.
 #[derive(Clone, Copy)]
-enum Against {
+enum Reference {
     /// The median of all links of the gang, 1e6 bytes per second.
     Links(u64),
     /// The median of all adapters of its two nodes, 1e6 bytes per second.
@@ -141,7 +141,7 @@ enum Against {
     Sold(u32),
 }
 
-impl Against {
+impl Reference {
     /// The rate of a good link, 1e6 bytes per second.
     fn expected(self) -> u64 {
         match self {
@@ -166,7 +166,7 @@ impl Against {
 #[derive(Clone, Copy)]
 struct Floor {
     mb_per_s: u64,
-    against: Against,
+    against: Reference,
 }
 
 /// The floors of the links of a gang.
@@ -207,12 +207,12 @@ impl<'a> Floors<'a> {
         let adapters = self.of_adapters.get(&link.pair()).copied();
         let sold = self.gang.sold_as.gbps_per_gpu();
         let floors = [
-            Some((Against::Links(self.median), percent)),
+            Some((Reference::Links(self.median), percent)),
             adapters
                 .filter(|_| on_fabric)
-                .map(|median| (Against::Adapters(median), SLOW_ADAPTER_PERCENT)),
+                .map(|median| (Reference::Adapters(median), SLOW_ADAPTER_PERCENT)),
             sold.filter(|_| on_fabric)
-                .map(|gbps| (Against::Sold(gbps), FABRIC_PERCENT)),
+                .map(|gbps| (Reference::Sold(gbps), FABRIC_PERCENT)),
         ];
         let floors = floors
             .into_iter()
@@ -224,7 +224,7 @@ impl<'a> Floors<'a> {
         let highest = floors.max_by_key(|floor| floor.mb_per_s);
         highest.unwrap_or(Floor {
             mb_per_s: 0,
-            against: Against::Links(self.median),
+            against: Reference::Links(self.median),
         })
     }
 }

@@ -73,7 +73,8 @@ fn a_pair_far_below_its_siblings_shows_where_nobody_knows_the_rate_of_any() {
             ..kind()
         };
         let mut evidence = good();
-        report(&mut evidence).facts = Some(Box::new(pretend::node(&kind, &mut Dice::new(b"few"))));
+        report(&mut evidence).facts =
+            Some(Box::new(pretend::node(&kind, &mut SeededRng::new(b"few"))));
         let pairs = facts(&mut evidence).pairs.as_mut().expect("pairs");
         pairs[1].mb_per_s = (pairs[1].mb_per_s as f64 * share) as u64;
         let findings = findings(&evidence, &order, false);

@@ -145,7 +145,7 @@ fn two_gpus_without_a_switch_are_promised_no_rate_between_them() {
         internode: Internode::None,
         ..kind()
     };
-    report(&mut evidence).facts = Some(Box::new(pretend::node(&kind, &mut Dice::new(b"two"))));
+    report(&mut evidence).facts = Some(Box::new(pretend::node(&kind, &mut SeededRng::new(b"two"))));
     let findings = findings(&evidence, &order, false);
     let outcome = |code| {
         let found = findings.iter().find(|found| found.code == code);

@@ -41,7 +41,7 @@ pub const LIES: &[Lie] = &[
     Lie {
         test: "memory_that_is_made_anew_when_asked_for_is_refused",
         what: "smaller memory",
-        how: "half of it holds what was filled, the rest is made anew once the key is known",
+        how: "half of it holds what was filled, the rest is recomputed once the key is known",
         codes: &[Code::StepTimedOut],
     },
     Lie {

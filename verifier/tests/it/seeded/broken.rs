@@ -5,11 +5,11 @@ use market::verification::{
     FabricState, GpuFacts, HostLink, Level, Step, Trouble, TroubleKind, Word64, XidEvent,
 };
 use verifier::board;
-use verifier::pretend::{self, Dice};
+use verifier::pretend::{self, SeededRng};
 
 use super::node::{Seeded, had, storage_ports};
 
-pub fn one(node: &Seeded, dice: &mut Dice) -> usize {
+pub fn one(node: &Seeded, dice: &mut SeededRng) -> usize {
     dice.below(node.kind.gpus) as usize
 }
 
@@ -44,7 +44,7 @@ pub fn stop(node: &mut Seeded, at: Step, kind: TroubleKind, gpu: Option<u32>) {
     }];
 }
 
-pub fn some_step(dice: &mut Dice) -> Step {
+pub fn some_step(dice: &mut SeededRng) -> Step {
     dice.one_of(&[
         Step::Roots,
         Step::Fill,
@@ -68,7 +68,7 @@ pub fn scale(rates: &mut [u64], factor: f64) {
         .for_each(|rate| *rate = (*rate as f64 * factor) as u64);
 }
 
-pub fn lost(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn lost(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     if dice.chance(0.4) {
         xid(node, gpu, 79);
@@ -79,7 +79,7 @@ pub fn lost(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("GPU {gpu} at step {step} without an XID")
 }
 
-pub fn withdrawn(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn withdrawn(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let left = dice.below(node.kind.gpus);
     match dice.below(3) {
         0 => {
@@ -100,7 +100,7 @@ pub fn withdrawn(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-pub fn fabric(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn fabric(node: &mut Seeded, dice: &mut SeededRng) -> String {
     if dice.chance(0.5) {
         stop(node, Step::Roots, TroubleKind::FabricNotReady, None);
         return "CUDA error 802".to_owned();
@@ -122,7 +122,7 @@ pub fn fabric(node: &mut Seeded, dice: &mut Dice) -> String {
     )
 }
 
-pub fn links(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn links(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     let links = node.kind.gpu.spec().nvlink_links.unwrap_or(1);
     // Drivers usually show missing links; those of a shimmed or confused driver show in the rates.
@@ -175,7 +175,7 @@ pub fn links(node: &mut Seeded, dice: &mut Dice) -> String {
     )
 }
 
-pub fn memory(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn memory(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     let kind = dice.below(7);
     let facts = node.gpu(gpu);
@@ -239,7 +239,7 @@ pub fn slow_down_all(node: &mut Seeded, factor: f64) {
     }
 }
 
-pub fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn slow(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     let tdp = node.kind.gpu.spec().tdp_w.unwrap_or(300);
     match dice.below(3) {
@@ -277,7 +277,7 @@ pub fn slow(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-pub fn hot(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn hot(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     let share = 60 + dice.below(900);
     let kept = 1.0 - f64::from(share) / 1_000.0 * 0.5;
@@ -302,7 +302,7 @@ pub fn hot(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("{what} in {share} of 1000 samples")
 }
 
-pub fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn host_link(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     let facts = node.gpu(gpu);
     let good = facts.host_link.expect("a link");
@@ -340,7 +340,7 @@ pub fn host_link(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("generation {} with {} lanes", link.generation, link.width)
 }
 
-pub fn port(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn port(node: &mut Seeded, dice: &mut SeededRng) -> String {
     // Hidden ports are another class.
     let mut fresh = pretend::surroundings(&node.kind, dice).host.ports;
     // Two more for storage, which must not stand in for any.
@@ -380,7 +380,7 @@ pub fn port(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-pub fn sliced(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn sliced(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let mixed = dice.chance(0.5);
     let first = one(node, dice);
     for index in 0..node.kind.gpus as usize {
@@ -397,7 +397,7 @@ pub fn sliced(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-pub fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn residue(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     let memory = node.claims()[gpu].memory_mib;
     let used = (f64::from(memory) * dice.between(0.05, 0.9)) as u32;
@@ -412,7 +412,7 @@ pub fn residue(node: &mut Seeded, dice: &mut Dice) -> String {
     format!("{used} MiB in use")
 }
 
-pub fn corruption(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn corruption(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let gpu = one(node, dice);
     match dice.below(4) {
         0 => {
@@ -440,7 +440,7 @@ pub fn corruption(node: &mut Seeded, dice: &mut Dice) -> String {
     }
 }
 
-pub fn blind(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn blind(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let counters = dice.chance(0.6);
     let events = !counters || dice.chance(0.5);
     let facts = node.facts();

@@ -2,7 +2,7 @@
 
 use market::gpu::Gpu;
 use verifier::board;
-use verifier::pretend::{Dice, Kind};
+use verifier::pretend::{Kind, SeededRng};
 
 use super::broken::*;
 use super::fraud::fraud;
@@ -17,7 +17,7 @@ pub struct Class {
     /// Whether it can affect such a node.
     pub befalls: fn(&Kind) -> bool,
     /// Breaks a good node and says how.
-    pub befall: fn(&mut Seeded, &mut Dice) -> String,
+    pub befall: fn(&mut Seeded, &mut SeededRng) -> String,
 }
 
 pub const CLASSES: &[Class] = &[

@@ -1,13 +1,13 @@
 //! How sellers pass nodes off as others.
 
 use market::verification::Level;
-use verifier::pretend::{Dice, Kind};
+use verifier::pretend::{Kind, SeededRng};
 
 use super::broken::*;
 use super::classes::lookalike;
 use super::node::{Seeded, had};
 
-pub fn fraud(node: &mut Seeded, dice: &mut Dice) -> String {
+pub fn fraud(node: &mut Seeded, dice: &mut SeededRng) -> String {
     match dice.below(8) {
         0 | 1 => impostor(node, dice),
         2 => fewer(node, dice),
@@ -49,7 +49,7 @@ pub fn fraud(node: &mut Seeded, dice: &mut Dice) -> String {
 
 /// Other GPUs than sold: reported by an honest driver, or hidden by a shim over NVML that can lie about some
 /// facts but not about those that chip, bus and clock show.
-fn impostor(node: &mut Seeded, dice: &mut Dice) -> String {
+fn impostor(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let other = lookalike(&node.kind).expect("a lookalike");
     let real = Seeded::of(
         Kind {
@@ -93,7 +93,7 @@ fn impostor(node: &mut Seeded, dice: &mut Dice) -> String {
 }
 
 /// Fewer GPUs than sold: reported, or each shown several times, which share its rates.
-fn fewer(node: &mut Seeded, dice: &mut Dice) -> String {
+fn fewer(node: &mut Seeded, dice: &mut SeededRng) -> String {
     let sold = node.kind.gpus;
     let real = dice.below(sold.max(2)).max(1).min(sold);
     if real == sold {

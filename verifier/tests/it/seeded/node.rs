@@ -10,7 +10,7 @@ use verifier::evidence::{Evidence, MemoryEvidence, ReportEvidence, StepTime};
 use verifier::floors::lane_mb_per_s;
 use verifier::memory::work_where;
 use verifier::order::{Mode, expected_node, order_for};
-use verifier::pretend::{self, Dice, Kind};
+use verifier::pretend::{self, Kind, SeededRng};
 
 use super::classes::Class;
 use super::together::Together;
@@ -62,11 +62,11 @@ pub struct Seeded {
 impl Seeded {
     /// A good node.
     pub fn good(number: u32) -> Self {
-        let mut dice = Dice::new(format!("good node {number}").as_bytes());
+        let mut dice = SeededRng::new(format!("good node {number}").as_bytes());
         let kind = sold(&mut dice, |_| true);
         let mut node = Self::of(kind, &mut dice);
         node.age(&mut dice);
-        node.set_up(&mut Dice::new(
+        node.set_up(&mut SeededRng::new(
             format!("set-up of good node {number}").as_bytes(),
         ));
         node.together = Together::of(&node.kind, &format!("good node {number}"));
@@ -75,11 +75,11 @@ impl Seeded {
 
     /// A node with a failure of a class.
     pub fn broken(number: u32, class: &Class) -> Self {
-        let mut dice = Dice::new(format!("broken node {number}").as_bytes());
+        let mut dice = SeededRng::new(format!("broken node {number}").as_bytes());
         let kind = sold(&mut dice, class.befalls);
         let mut node = Self::of(kind, &mut dice);
         node.age(&mut dice);
-        node.set_up(&mut Dice::new(
+        node.set_up(&mut SeededRng::new(
             format!("set-up of broken node {number}").as_bytes(),
         ));
         node.together = Together::of(&node.kind, &format!("broken node {number}"));
@@ -93,7 +93,7 @@ impl Seeded {
     }
 
     /// A node of the model.
-    pub fn of(kind: Kind, dice: &mut Dice) -> Self {
+    pub fn of(kind: Kind, dice: &mut SeededRng) -> Self {
         let order = order_of(&kind, Level::Standard);
         let spec = kind.gpu.spec();
         let facts = pretend::node(&kind, dice);
@@ -172,7 +172,7 @@ impl Seeded {
 
     /// The properties of nodes that have been in use, in containers and in machines of many makers, without
     /// being broken.
-    fn age(&mut self, dice: &mut Dice) {
+    fn age(&mut self, dice: &mut SeededRng) {
         let spec = self.kind.gpu.spec();
         if dice.chance(0.3) {
             // A container: the kernel's lists and its log are hidden.
@@ -258,7 +258,7 @@ impl Seeded {
     }
 
     /// The differences by which owners build and set up good machines.
-    fn set_up(&mut self, dice: &mut Dice) {
+    fn set_up(&mut self, dice: &mut SeededRng) {
         if let Some(ports) = &mut self.facts().host.ports {
             built_otherwise(ports, dice);
         }
@@ -313,7 +313,7 @@ impl Seeded {
 
 /// Ports of machines that do not have exactly one for each GPU: two more for storage, half as many of twice
 /// the rate, twice as many of half of it.
-fn built_otherwise(ports: &mut Vec<PortFacts>, dice: &mut Dice) {
+fn built_otherwise(ports: &mut Vec<PortFacts>, dice: &mut SeededRng) {
     let gbps = ports[0].rate_gbps.unwrap_or(0);
     let gbps = match dice.below(8) {
         0 | 1 => return ports.extend(storage_ports(&ports[0])),
@@ -362,7 +362,7 @@ pub fn storage_ports(like: &PortFacts) -> [PortFacts; 2] {
 
 /// The part of a GPU's memory that nobody can allocate: the driver reserves 320 to 560 MiB of the memory it
 /// reports, the agent's context takes 1 to 3 for each multiprocessor and a fixed part. Units: MiB.
-fn reserved_mib(kind: &Kind, dice: &mut Dice) -> u32 {
+fn reserved_mib(kind: &Kind, dice: &mut SeededRng) -> u32 {
     let multiprocessors = f64::from(kind.gpu.spec().sm_count.unwrap_or(100));
     let share = dice.share();
     let context = 60.0 + multiprocessors * (1.0 + 2.0 * share);
@@ -396,7 +396,7 @@ fn order_of(kind: &Kind, level: Level) -> VerificationOrder {
 }
 
 /// A kind that is sold and that a failure can affect.
-fn sold(dice: &mut Dice, befalls: fn(&Kind) -> bool) -> Kind {
+fn sold(dice: &mut SeededRng, befalls: fn(&Kind) -> bool) -> Kind {
     loop {
         let (gpu, counts) = dice.one_of(SOLD);
         let gpus = dice.one_of(counts);

@@ -6,7 +6,7 @@ use fake_driver::script::{Card, Fault, Script};
 use market::attestation::Attestation;
 use market::fabric::Internode;
 use market::verification::Level;
-use verifier::pretend::Dice;
+use verifier::pretend::SeededRng;
 
 use crate::machine::{Machine, attestation, order, system_with_ports, write_port};
 
@@ -14,7 +14,7 @@ use crate::machine::{Machine, attestation, order, system_with_ports, write_port}
 const MACHINES: u32 = 20;
 
 /// A good machine: figures vary as those of good cards do, and cards have been in use.
-fn good(dice: &mut Dice) -> Script {
+fn good(dice: &mut SeededRng) -> Script {
     let mut script = Script {
         gpus: (0..1 + dice.below(2)).map(Card::h100).collect(),
         ..Script::default()
@@ -41,7 +41,7 @@ fn good(dice: &mut Dice) -> Script {
 }
 
 /// A failure that the fake driver can simulate, and whether only a load shows it.
-type Befall = (&'static str, bool, fn(&mut Script, usize, &mut Dice));
+type Befall = (&'static str, bool, fn(&mut Script, usize, &mut SeededRng));
 
 /// One or more for each class but F9, whose ports are no driver's: see [`PORT_BEFALLS`].
 const BEFALLS: [Befall; MACHINES as usize] = [
@@ -104,7 +104,7 @@ const BEFALLS: [Befall; MACHINES as usize] = [
 ];
 
 /// A failure of a port to the other nodes, whose files no driver shows.
-type PortBefall = fn(&Path, &mut Dice);
+type PortBefall = fn(&Path, &mut SeededRng);
 
 const PORT_BEFALLS: [PortBefall; 2] = [
     |root, _| write_port(root, 0, "state", "1: DOWN\n"),
@@ -143,7 +143,7 @@ fn against(attestation: &Attestation) -> (bool, String) {
 #[test]
 fn of_twenty_good_machines_the_agent_rejects_none() {
     for number in 0..MACHINES {
-        let mut dice = Dice::new(format!("good machine {number}").as_bytes());
+        let mut dice = SeededRng::new(format!("good machine {number}").as_bytes());
         let (passed, against) = passes(&good(&mut dice), Level::Quick);
         assert!(passed, "seed {number}: {against}");
     }
@@ -152,7 +152,7 @@ fn of_twenty_good_machines_the_agent_rejects_none() {
 #[test]
 fn of_machines_with_a_bad_port_the_agent_misses_none_and_of_good_ones_it_rejects_none() {
     for (befall, number) in PORT_BEFALLS.into_iter().zip(0..) {
-        let mut dice = Dice::new(format!("machine with ports {number}").as_bytes());
+        let mut dice = SeededRng::new(format!("machine with ports {number}").as_bytes());
         let script = good(&mut dice);
         let system = system_with_ports(script.gpus.len() as u32);
         let (passed, against) = passes_with_ports(&script, system.path());
@@ -166,7 +166,7 @@ fn of_machines_with_a_bad_port_the_agent_misses_none_and_of_good_ones_it_rejects
 #[test]
 fn of_twenty_broken_machines_the_agent_misses_none() {
     for ((class, needs_load, befall), number) in BEFALLS.into_iter().zip(0..) {
-        let mut dice = Dice::new(format!("broken machine {number}").as_bytes());
+        let mut dice = SeededRng::new(format!("broken machine {number}").as_bytes());
         let mut script = good(&mut dice);
         let at = dice.below(script.gpus.len() as u32) as usize;
         befall(&mut script, at, &mut dice);

@@ -10,7 +10,7 @@ use market::verification::{GangAnswer, GangCall, Level, Measure, Rail, RoundDone
 use verifier::gang::{Gang, Member};
 use verifier::jws::Signer;
 use verifier::order::Mode;
-use verifier::pretend::{Dice, Kind};
+use verifier::pretend::{Kind, SeededRng};
 
 use super::node::Seeded;
 
@@ -32,7 +32,7 @@ impl Together {
     /// The gang of a node with this seed; none where it is leased alone.
     pub fn of(kind: &Kind, seed: &str) -> Option<Self> {
         kind.internode.gbps_per_gpu()?;
-        let mut dice = Dice::new(format!("gang of {seed}").as_bytes());
+        let mut dice = SeededRng::new(format!("gang of {seed}").as_bytes());
         let nodes = dice.one_of(&[1, 2, 4, 8]);
         let rails = kind.gpus as usize;
         let usual = dice.between(0.5, 0.95);
@@ -99,7 +99,7 @@ impl Together {
                 let other = sibling.node as usize;
                 let rates = |from: usize, to: usize| {
                     let seed = format!("{} {from} {to}", self.seed);
-                    let mut dice = Dice::new(seed.as_bytes());
+                    let mut dice = SeededRng::new(seed.as_bytes());
                     let mut rate = |rail: usize| {
                         let of = [from, to]
                             .map(|node| self.reach[node][rail].min(self.carries[node][rail]));

@@ -1,4 +1,4 @@
-//! Where something is sold: what changes the price is said at every width, and a price that may be taken
+//! Listings of offers: what changes the price is shown at every width, and a price that may be taken
 //! back is marked.
 
 /// What changes a price, and the price, in their order. The SKU may be left out.
