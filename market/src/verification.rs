@@ -12,6 +12,7 @@
 
 mod facts;
 mod gang;
+mod links;
 mod opaque;
 mod order;
 mod report;
@@ -21,16 +22,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use facts::{
-    BurnFacts, CollectiveAlgorithm, CollectiveOperation, CollectiveRate, DiagnosticEnd,
-    DiagnosticFacts, DiagnosticResult, DiagnosticTest, DriverFacts, FabricState, GpuCounts,
-    GpuFacts, GpuRates, HealthCounters, HostFacts, HostLink, LibraryFacts, LoggedXid,
-    MOST_DIAGNOSTIC_TESTS, NodeFacts, PairRate, PortFacts, StorageFacts, Trouble, TroubleKind,
+    BurnFacts, DiagnosticEnd, DiagnosticFacts, DiagnosticResult, DiagnosticTest, DriverFacts,
+    FabricState, GpuCounts, GpuFacts, GpuRates, HealthCounters, HostFacts, HostLink, LibraryFacts,
+    LoggedXid, MOST_DIAGNOSTIC_TESTS, NodeFacts, PortFacts, StorageFacts, Trouble, TroubleKind,
     XidEvent,
 };
 pub use gang::{
     GATHERS, GOES_ON, GangAnswer, GangCall, GangWork, MOST_CONNECTIONS, MOST_RAILS, Measure,
     NcclPart, NcclSum, Rail, Round, RoundDone, Shown, Sibling,
 };
+pub use links::{CollectiveAlgorithm, CollectiveOperation, CollectiveRate, PairRate};
 pub use opaque::{AgentKey, Digest, InvalidOpaque, NcclId, Word64};
 pub use order::{
     BandwidthWork, ExpectedNode, GemmWork, Level, MemoryWork, Pattern, StepDeadlines,

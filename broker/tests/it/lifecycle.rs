@@ -32,4 +32,5 @@ mod sshd;
 mod stop;
 mod sweep;
 pub(crate) mod tap;
+mod wanted;
 mod window;

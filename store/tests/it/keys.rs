@@ -291,7 +291,7 @@ async fn keys_that_are_over_are_forgotten_beyond_so_many_and_a_rotation_needs_ro
         };
         let refused = keys.rotate(good.id, next.clone(), at(2), None).await;
         let refused = refused.expect_err("as many as there may be").to_string();
-        assert!(refused.contains("500 API keys"), "{refused}");
+        assert!(refused.contains("500 active API keys"), "{refused}");
         keys.revoke(last, at(2), None).await.expect("over");
         let followed = keys.rotate(good.id, next, at(3), None).await;
         assert_eq!(followed.expect("room again").name, "laptop");

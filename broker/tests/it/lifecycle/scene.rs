@@ -22,7 +22,7 @@ use market::money::{Currency, Rate};
 use market::reservation::{CloseReason, ReservationState};
 use market::usage::Charge;
 use rust_decimal::{Decimal, RoundingStrategy};
-use serde_json::{Value, json};
+use serde_json::Value;
 use simulator::{Fault, FaultKind, Provider, Simulator};
 use store::Store;
 use store::leases::Lease;
@@ -32,6 +32,7 @@ use store::ssh_keys::NewSshKey;
 use tempfile::TempDir;
 
 use super::tap::{CallInterceptor, Line};
+pub(crate) use super::wanted::{anything_at, container, fleet, training};
 use crate::service::{NODE_DEADLINE, agent, install_tls};
 
 /// How long a call to a provider may take in a scene, in real time.
@@ -50,39 +51,6 @@ pub(crate) struct Scene {
     tap: MakeTap,
     pub(crate) line: Arc<Line>,
     pub(crate) tenant: TenantId,
-}
-
-/// A training run on so many GPUs, eight to a node: a gang.
-pub(crate) fn training(gpus: u32) -> Value {
-    json!({
-        "kind": "train", "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": gpus,
-        "sequence_length": 8192, "tenancy": ["bare_metal"], "tags": { "team": "research" },
-    })
-}
-
-/// One GPU in a container at runpod.
-pub(crate) fn container() -> Value {
-    json!({
-        "kind": "gpus", "gpu": "H100-SXM", "count": 1,
-        "policy": { "allow_providers": ["runpod"] },
-    })
-}
-
-/// A small demand that the provider can satisfy; its content does not matter to the test.
-pub(crate) fn anything_at(provider: Provider) -> Value {
-    match provider {
-        Provider::Lambda => fleet(1),
-        Provider::Runpod => container(),
-        Provider::Voltagepark => training(8),
-    }
-}
-
-/// So many small machines at lambda: a fleet.
-pub(crate) fn fleet(nodes: u32) -> Value {
-    json!({
-        "kind": "gpus", "gpu": "A10", "count": 1, "nodes": nodes,
-        "policy": { "allow_providers": ["lambda"] },
-    })
 }
 
 impl Scene {

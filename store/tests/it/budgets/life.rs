@@ -15,7 +15,8 @@ use store::fixture::for_each_database;
 use store::reservations::Reservation;
 use store::{Store, StoreError};
 
-use super::{Running, budget, hand_off, hold_until, terms};
+use super::running::{Running, hand_off};
+use super::{budget, hold_until, terms};
 use crate::limits::{plenty, second_project};
 use crate::support::{at, tenant};
 
