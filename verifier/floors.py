@@ -14,6 +14,7 @@ import csv
 import json
 import os
 import sys
+import tempfile
 
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "floors.csv")
 # What a good GPU must show of its own figure, in thousandths. Bandwidths scatter by less than products, which
@@ -30,6 +31,12 @@ PRODUCT_ROWS, SLOW_BLOCK = 8192, 16 << 10
 FILLED_PERCENT = 90
 # Only like is compared with like: the payload whose rate the rules compare with a floor, in bytes.
 LEAST_PAYLOAD = 1 << 30
+# Warnings about the machine that make its figures too low.
+SLOWED_BY = ("power.limit", "pcie.link")
+FIGURES = (
+    "copy_mb_per_s", "read_mb_per_s", "triad_mb_per_s", "from_host_mb_per_s", "to_host_mb_per_s", "gemm_16bit_gflops",
+    "gemm_fp8_gflops", "memory_proof_us", "memory_proof_bytes", "exact_chain_us",
+)
 
 
 class NoFloor(Exception):
@@ -40,13 +47,23 @@ def lower_median(figures):
     return sorted(figures)[(len(figures) - 1) // 2]
 
 
-def read(name, lines):
+def refuse_constant(word):
+    raise ValueError(word)
+
+
+def read(name, file):
     """The runs of one machine."""
     runs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(file.buffer.read().splitlines(), 1):
         try:
-            runs.append(json.loads(line))
-            runs[-1]["measured"]["gpus"]
+            run = json.loads(line, parse_constant=refuse_constant)
+            for gpu in run["measured"]["gpus"]:
+                for figure in (gpu[figure] for figure in FIGURES):
+                    if figure is not None and not (type(figure) is int and figure > 0):
+                        raise ValueError(figure)
+            if run["measured"]["kernels"] is None or type(run["simulated"]) is not bool:
+                raise ValueError("kernels")
+            runs.append(run)
         except (ValueError, KeyError, TypeError):
             raise NoFloor(f"{name}, line {number}: no run that `verifier run --repeat` printed")
     return runs
@@ -56,6 +73,8 @@ def check(name, runs, least):
     """Refuses runs that are no reference."""
     if len(runs) < least:
         raise NoFloor(f"{name}: {len(runs)} runs; floors need {least}")
+    if [(run["run"], run["of"]) for run in runs] != [(at, len(runs)) for at in range(1, len(runs) + 1)]:
+        raise NoFloor(f"{name}: a run is missing, or there are several series; give one whole series in each file")
     for run in runs:
         which, measured = f"{name}, run {run['run']}", run["measured"]
         if run["simulated"]:
@@ -63,6 +82,9 @@ def check(name, runs, least):
         if run["verdict"] not in ("pass", "pass_with_warnings"):
             codes = [f["code"] for f in run["findings"] if f["outcome"] in ("failed", "not_run")]
             raise NoFloor(f"{which}: the verdict is {run['verdict']} ({', '.join(codes)})")
+        slowed = [f["code"] for f in run["findings"] if f["code"] in SLOWED_BY and f["outcome"] == "warned"]
+        if slowed:
+            raise NoFloor(f"{which}: {', '.join(slowed)} warned, so its figures are too low")
         if not measured["gpus"] or any(gpu["kind"] is None for gpu in measured["gpus"]):
             raise NoFloor(f"{which}: a GPU is of no kind that the catalogue knows")
         if measured["exact_chain_product"] != [PRODUCT_ROWS, PRODUCT_ROWS]:
@@ -100,7 +122,7 @@ def of_gpu(gpu, measured):
 
 def of_links(measured):
     """The figures between the GPUs in one run: the slowest pair, and sums of as much as the rules compare."""
-    if not measured["links_are_published"] or len({gpu["kind"] for gpu in measured["gpus"]}) > 1:
+    if not measured["links_have_floors"] or len({gpu["kind"] for gpu in measured["gpus"]}) > 1:
         return {}
     figures = {}
     if measured["pairs"]:
@@ -158,17 +180,24 @@ def page(least, machines, facts):
     return "\n".join(lines) + "\n"
 
 
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", help="runs of one machine each; else standard input")
     parser.add_argument("--least", type=int, default=50, help="the fewest runs of a machine (50)")
-    parser.add_argument("--version", type=int, help="of the rows; else the newest in data/floors.csv")
+    parser.add_argument("--version", type=positive, help="of the rows; else the newest in data/floors.csv")
     parser.add_argument("--merge", metavar="FILE", help="put the rows into this table instead of printing them")
     parser.add_argument("--page", action="store_true", help="print a page in Markdown")
     args = parser.parse_args()
     try:
         named = [(name, open(name, encoding="utf-8")) for name in args.files] or [("standard input", sys.stdin)]
-        machines = [(name, read(name, lines)) for name, lines in named]
+        machines = [(name, read(name, file)) for name, file in named]
         version = args.version or max(int(row["version"]) for row in csv.DictReader(open(TABLE, encoding="utf-8")))
     except OSError as error:
         parser.error(str(error))
@@ -176,24 +205,39 @@ def main():
         check(name, runs, max(args.least, 1))
     machines = [runs for _, runs in machines]
     every = [run for runs in machines for run in runs]
+    if len({run["id"] for run in every}) != len(every):
+        raise NoFloor("a run is given twice")
     facts = {
         "kernels": same("kernels", (run["measured"]["kernels"] for run in every)),
         "driver": same("drivers", (run["measured"]["driver"] for run in every)),
         "agent": same("agents", (run["agent"]["version"] for run in every)),
+        "file": same("files of the agent", (run["agent"]["sha256"] for run in every)),
+        "level": same("levels", (run["level"] for run in every)),
         "commit": same("commits", (run["measured"]["commit"] or "unknown" for run in every)),
         "day": max(run["measured_at"] for run in every)[:10],
     }
     least = slowest(machines)
+    if not least:
+        raise NoFloor("the runs have no figure in common")
+    if not all(c.isalnum() or c in ".-" for c in facts["driver"]):
+        raise NoFloor(f"the driver's version is {facts['driver']!r}")
     rows = [
         f"{version},{kind},{metric},{facts['kernels']},{figure},{SHARES[metric]},expected,calibrated,"
         f"verifier run --repeat on {facts['day']} with driver {facts['driver']}"
         for (kind, metric), figure in sorted(least.items())
     ]
     if args.merge:
-        with open(args.merge, encoding="utf-8") as table:
-            text = merged(table.read(), rows)
-        with open(args.merge, "w", encoding="utf-8") as table:
-            table.write(text)
+        try:
+            with open(args.merge, encoding="utf-8") as table:
+                text = merged(table.read(), rows)
+            # Whole or not at all: the agent does not start with half a table.
+            beside = os.path.dirname(os.path.abspath(args.merge))
+            with tempfile.NamedTemporaryFile("w", dir=beside, encoding="utf-8", delete=False) as table:
+                table.write(text)
+            os.chmod(table.name, os.stat(args.merge).st_mode & 0o777)
+            os.replace(table.name, args.merge)
+        except OSError as error:
+            parser.error(str(error))
     elif not args.page:
         print("\n".join(rows))
     if args.page:

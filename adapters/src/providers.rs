@@ -1,4 +1,4 @@
-//! One module per provider. A new one is named here and in [`crate::registry`], nowhere else.
+//! One module per provider. A new one is named here and in [`crate::registry`], nowhere else in this crate.
 
 mod address;
 pub mod lambda;

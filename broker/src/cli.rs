@@ -41,7 +41,7 @@ use crate::tools::demo;
 
 /// A broker for GPU capacity: finds, reserves, verifies and bills it.
 ///
-/// Start with `broker demo`. Exit status: 0 done, 1 the answer is no, 2 wrong input.
+/// Start with `broker demo`. Exit status: 0 success, 1 negative result or failure, 2 wrong input.
 #[derive(Debug, Parser)]
 #[command(name = "broker", version)]
 pub struct Cli {
@@ -51,15 +51,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Sells and bills on a simulated market and explains each step; needs no setup.
     Demo(demo::DemoArgs),
-    /// Runs the service.
     Serve(serve::ServeArgs),
-    /// Ranks the offers of price lists for a demand; no server, no database.
     Match(matching::MatchArgs),
-    /// Lists the known GPUs with their published specifications; no server, no database.
     Gpus(catalogue::GpusArgs),
-    /// Lists the models that demands can name; no server, no database.
     Models(catalogue::ModelsArgs),
     /// Predicts the performance of training runs or serving tests; no server, no database.
     Predict {
@@ -112,9 +107,7 @@ enum Command {
         #[command(subcommand)]
         command: Box<providers::ProvidersCommand>,
     },
-    /// Backs up the embedded database while the service runs.
     Backup(backup::BackupArgs),
-    /// Reconciles running machines with leases, once.
     Sweep(sweep::SweepArgs),
     /// Runs a simulated market that several replicas share.
     #[command(hide = true)]
@@ -198,6 +191,15 @@ mod tests {
                 found.push((name, has_json));
             }
         }
+    }
+
+    #[test]
+    fn the_long_help_of_a_command_has_what_its_arguments_say() {
+        let mut whole = Cli::command();
+        let backup = whole.find_subcommand_mut("backup").expect("a command");
+        let help = backup.render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("the key that seals its secrets"), "{help}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Whether the memory column of a list is for one GPU or the sum over the GPUs of a row.
 //!
-//! Lists do not state it, and one collected from several sellers may mix both. Where only one of the two
-//! gives a card that exists, the row decides it; the other rows follow the majority of their list.
+//! Lists do not state it, and one collected from several sellers may mix both. Where at least nine of ten rows
+//! that can be read in one way only agree, every row is read that way. Otherwise each such row decides for
+//! itself, and the memory of the others stays unknown.
 
 use super::row::{Reader, Row, RowRead};
 

@@ -21,11 +21,10 @@ const LARGEST_FILE: u64 = 4 << 20;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AttestationCommand {
-    /// Verifies a signed attestation with the broker's published key; no server, no network.
     Verify(VerifyArgs),
 }
 
-/// Verifies a signed attestation of a node with the broker's published key.
+/// Verifies a signed attestation with the broker's published key; no server, no network.
 ///
 /// Exit status: 0 the signature is valid and a real machine passed, 1 otherwise, 2 wrong input.
 #[derive(Debug, Args)]

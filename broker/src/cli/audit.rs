@@ -16,13 +16,11 @@ use crate::terminal::text::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
-    /// Verifies every chain of the audit log, and reports where one breaks.
     Check(CheckArgs),
-    /// Computes a plan again, from the market at that time.
     Replay(ReplayArgs),
 }
 
-/// Verifies every chain of the audit log; exit status 1 if one breaks.
+/// Verifies every chain of the audit log, and reports where one breaks.
 ///
 /// It prints the end of each chain. Note these ends elsewhere from time to time: only they reveal a
 /// chain that was rewritten as a whole.
@@ -35,8 +33,7 @@ pub(super) struct CheckArgs {
     database: DatabaseArgs,
 }
 
-/// Computes a plan of the service again, from the market at that time; exit status 1 if the result
-/// differs.
+/// Computes a plan again, from the market at that time.
 ///
 /// The offers come from the history. The other inputs are stored with the plan: the time, the standing
 /// and the recorded facts of providers, the holds, and the tenant's own capacity.

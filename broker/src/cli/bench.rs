@@ -20,16 +20,12 @@ use crate::tools::bench::{self, Effort, Figures, RouteFigures, Scene};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommand {
-    /// Measures offers and repeated plans over HTTP, against a bare server with the same replies.
     Http(HttpArgs),
-    /// Measures searches among N offers, against a scan and PostgreSQL.
     Match(MatchArgs),
-    /// Measures a tenant's plans while another tenant plans as often as it may.
     Neighbours(NeighboursArgs),
 }
 
-/// Measures searches among N offers, against a compiled scan with the same rules and an indexed
-/// query of PostgreSQL.
+/// Measures searches among N offers, against a scan and PostgreSQL.
 ///
 /// The market is random, with a fixed seed. Before any timing, each result is compared with a check
 /// of every single offer. PostgreSQL is measured if TEST_DATABASE_URL names a server, in a temporary
@@ -73,7 +69,7 @@ pub(super) struct HttpArgs {
     json: bool,
 }
 
-/// Measures a tenant's plans while another tenant plans as often as it may, and without it.
+/// Measures a tenant's plans while another tenant plans as often as it may.
 ///
 /// The service has one worker for each core and its usual limits, on a temporary database; all in this
 /// process. No two plans have the same demand. Docs: docs/performance.md.

@@ -42,23 +42,17 @@ use crate::terminal::ending::{Ending, block_on};
 /// The commands of the client.
 #[derive(Debug, Subcommand)]
 pub(super) enum ClientCommand {
-    /// Checks an API key with a service, and saves both as a profile.
     Login(login::LoginArgs),
     /// Deletes a profile and its key.
     Logout(login::LogoutArgs),
     /// Shows the service in use, and the rights of the key.
     Whoami(login::WhoamiArgs),
-    /// Lists the offers on sale now.
     Offers(offers::OffersArgs),
-    /// Finds offers for a demand, best first, and shows why others do not match.
     Plan(plan::PlanArgs),
-    /// Freezes the price of a candidate of a plan.
     Quote(quote::QuoteArgs),
-    /// Holds capacity: from a quote, or directly from a demand.
     Reserve(reserve::ReserveArgs),
     /// Lists reservations, newest first.
     Reservations(reservations::ReservationsArgs),
-    /// Shows a reservation, quote, plan, offer or attestation.
     Show(show::ShowArgs),
     /// Confirms a hold; billing starts at the hand-off.
     Confirm(change::ConfirmArgs),
@@ -68,9 +62,7 @@ pub(super) enum ClientCommand {
     Release(change::ReleaseArgs),
     /// Extends an active reservation, at the same rate.
     Extend(change::ExtendArgs),
-    /// Follows a reservation live until it is active or closed.
     Watch(watch::WatchArgs),
-    /// Shows how to connect to the nodes of a reservation.
     Access(access::AccessArgs),
     /// Lists, adds and deletes the public SSH keys to install on machines.
     SshKeys {

@@ -24,9 +24,7 @@ use crate::terminal::text::{print_line, print_text};
 pub(super) enum KeysCommand {
     /// Lists the signing keys, oldest first.
     List(ListArgs),
-    /// Creates a new signing key; signatures of the old key stay valid.
     Rotate(RotateArgs),
-    /// Seals every secret in the database with a new sealing key.
     Reseal(ResealArgs),
 }
 
@@ -40,7 +38,7 @@ pub(super) struct ListArgs {
     database: DatabaseArgs,
 }
 
-/// Creates a new signing key, which replaces the current one.
+/// Creates a new signing key; signatures of the old key stay valid.
 ///
 /// It signs at once here, and within a minute on every running replica. The old token key verifies
 /// until the last token signed with it has expired; old attestation keys stay published.
@@ -56,7 +54,7 @@ pub(super) struct RotateArgs {
     database: DatabaseArgs,
 }
 
-/// Seals every secret in the database with a new sealing key: all of them or none.
+/// Seals every secret in the database with a new sealing key.
 ///
 /// Stop the service first, and start it with the new key: a process with the old key cannot open any
 /// secret.

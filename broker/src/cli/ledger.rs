@@ -17,11 +17,10 @@ use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LedgerCommand {
-    /// Checks ledger balances against usage, credits and costs; exit status 1 if they differ.
     Check(CheckArgs),
 }
 
-/// Checks ledger balances against usage, credits and costs.
+/// Checks ledger balances against usage, credits and costs; exit status 1 if they differ.
 ///
 /// Every transaction must sum to zero. The debt of each tenant must equal the cost of its usage less its
 /// credits. The GPU-seconds delivered must equal those used. Exit status 1 if anything differs. Provider

@@ -20,7 +20,7 @@ use crate::terminal::aside::tell;
 use crate::terminal::ending::{Ending, block_on, listen_at};
 use crate::terminal::price_lists::read_sheets;
 
-/// Runs the service until Ctrl-C or SIGTERM; a second signal drops unfinished work.
+/// Runs the service.
 ///
 /// Settings come from `broker.toml` in the working directory, then `BROKER__SECTION__KEY` and
 /// `DATABASE_URL` in the environment, then flags. Logs go to stderr (RUST_LOG, BROKER_LOG=json).

@@ -13,7 +13,6 @@ use crate::terminal::text::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SimulatorCommand {
-    /// Runs a simulated market until Ctrl-C or SIGTERM.
     Run(RunArgs),
 }
 

@@ -15,7 +15,7 @@ use crate::service::start;
 use crate::terminal::ending::{Ending, block_on};
 use crate::terminal::text::print_answer;
 
-/// Reconciles running machines with leases once, and terminates machines without an open lease.
+/// Reconciles running machines with leases, once.
 ///
 /// The service does this by itself every five minutes. Some machines are only reported. A machine with a
 /// broker's mark but no lease in this database may belong to another broker on the same accounts, or was

@@ -24,7 +24,6 @@ use crate::terminal::text::{print_line, print_text};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Creates an API key, and prints it this once, alone on stdout, or logs in with it.
     Create(CreateArgs),
 }
 

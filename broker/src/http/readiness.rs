@@ -245,15 +245,9 @@ fn clock(doubt: Option<Doubt>) -> Part {
     };
     let off_by = (doubt.shows - doubt.believed).num_seconds();
     let stands_for = doubt.stands_for.num_seconds();
-    let detail = if doubt.was_stopped {
-        format!(
-            "the newest time in the database was {off_by} s ago at the start, {stands_for} s ago; the machine's clock is followed once a provider's clock confirms it, or after ten minutes in which none contradicts it"
-        )
-    } else {
-        format!(
-            "the machine's clock is off by {off_by} s for {stands_for} s, and is not followed; set it right, or restart the service if it is right"
-        )
-    };
+    let detail = format!(
+        "the machine's clock is off by {off_by} s for {stands_for} s, and is not followed; set it right, or restart the service if it is right"
+    );
     Part::of("clock", Standing::Degraded, detail)
 }
 

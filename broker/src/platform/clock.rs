@@ -26,10 +26,14 @@ pub trait Clock: Send + Sync + 'static {
     /// The time now, in whole microseconds, as every database keeps it.
     fn now(&self) -> DateTime<Utc>;
 
-    /// Sets once, at startup, the newest time in the database: the present is later. Where it is much later,
-    /// that has to be confirmed.
+    /// Sets once, at startup, the newest time in the database: the present is later.
     fn begin_after(&self, newest: DateTime<Utc>) {
         let _ = newest;
+    }
+
+    /// Whether it is the clock of this machine, which other clocks can contradict.
+    fn is_of_machine(&self) -> bool {
+        false
     }
 
     /// Sets once, at startup, the time of a clock that is trusted more than this machine's.
@@ -58,8 +62,6 @@ pub struct Doubt {
     pub believed: DateTime<Utc>,
     /// For how long it has been like that.
     pub stands_for: TimeDelta,
-    /// Whether it did not jump: the broker was stopped for long, and no other clock has confirmed it yet.
-    pub was_stopped: bool,
 }
 
 /// The machine's clock.

@@ -107,7 +107,7 @@ pub async fn with_store(
         nodes_without_count: config.sales.soft_nodes_per_hold,
     });
     let store = store.with_default_limits(config.spending.limits());
-    time_check::begin(&*clock, &store).await?;
+    let was_stopped = time_check::begin(&*clock, &store).await?;
     store.settings().settle_mode(mode, clock.now()).await?;
     let oidc = Oidc::new(&config.oidc, mode)?;
     let sealing = Arc::new(sealing_key(&config, &store).await?);
@@ -145,6 +145,9 @@ pub async fn with_store(
     });
     let standings = broker.store().providers().standings().await?;
     providers::take_up(&broker, &standings).await?;
+    if was_stopped {
+        time_check::ask_providers(&broker).await;
+    }
     Ok(broker)
 }
 

@@ -1,6 +1,8 @@
 //! The same check again and again, with what was measured: known-good machines so give the figures from which
 //! `floors.py` makes floors.
 
+use std::io::Write as _;
+
 use market::attestation::{Attestation, FindingCode};
 use market::gpu::Gpu;
 use market::verification::{CollectiveRate, Digest, GpuClaim, PairRate, VerificationOrder};
@@ -9,9 +11,9 @@ use serde::Serialize;
 use super::alone::{Alone, sold_or_ordered, talk_alone};
 use super::{OpenGpus, RunArgs, RunError, node, print_error};
 use crate::agent::AgentOutcome;
+use crate::board::is_switched;
 use crate::challenge::Session;
 use crate::evidence::Evidence;
-use crate::floors::Metric;
 use crate::rules::named_gpu;
 
 /// What stands in place of what only one GPU has: the lines are made to be shown.
@@ -22,6 +24,8 @@ const LEFT_OUT: &str = "left out";
 struct Run {
     /// Its number, from 1.
     run: u32,
+    /// The number of runs that were asked for.
+    of: u32,
     /// The result, without the ids of the GPUs and the keys of the machine.
     #[serde(flatten)]
     attestation: Attestation,
@@ -46,8 +50,8 @@ struct Measured {
     exact_chain_products: u32,
     /// The blocks in which memory was hashed. Units: bytes.
     memory_proof_block_bytes: u32,
-    /// Whether a rate is published of the links between its GPUs, with which the next two can be compared.
-    links_are_published: bool,
+    /// Whether the rules compare the next two with floors: where a switch joins all GPUs of a node.
+    links_have_floors: bool,
     /// Copies from GPU to GPU.
     pairs: Vec<PairRate>,
     /// Collective operations over all of them.
@@ -127,7 +131,7 @@ impl Shown<'_> {
             exact_chain_product: (order.gemm.n, order.gemm.k),
             exact_chain_products: order.gemm.links - 1,
             memory_proof_block_bytes: order.memory.block_bytes,
-            links_are_published: Metric::GpuLink.published(gpu.spec()).is_some(),
+            links_have_floors: is_switched(gpu.spec(), order.expected.gpus),
             pairs: facts.and_then(|f| f.pairs.clone()).unwrap_or_default(),
             collectives: facts.map_or_else(Vec::new, |facts| facts.collectives.clone()),
         }
@@ -136,7 +140,7 @@ impl Shown<'_> {
 
 impl Run {
     /// The run that a conversation was. One that broke off is judged by what is known of it.
-    fn of(run: u32, alone: Alone) -> Self {
+    fn of((run, of): (u32, u32), alone: Alone) -> Self {
         let Alone {
             order,
             broker,
@@ -158,6 +162,7 @@ impl Run {
         }
         Self {
             run,
+            of,
             attestation,
             measured,
         }
@@ -188,11 +193,12 @@ pub(super) fn check_repeatedly(
         if let Err(broke_off) = &alone.outcome {
             print_error(broke_off);
         }
-        let done = Run::of(run, alone);
-        println!(
-            "{}",
-            serde_json::to_string(&done).map_err(RunError::Output)?
-        );
+        let done = Run::of((run, runs), alone);
+        let line = serde_json::to_string(&done).map_err(RunError::Output)?;
+        if let Err(error) = writeln!(std::io::stdout(), "{line}") {
+            eprintln!("the runs cannot be printed: {error}");
+            return Ok(false);
+        }
         passed &= done.attestation.verdict.is_pass();
     }
     Ok(passed)

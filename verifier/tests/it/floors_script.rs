@@ -15,6 +15,8 @@ use crate::stage::description;
 fn has_python() -> bool {
     let there = Command::new("python3").arg("--version").output().is_ok();
     if !there {
+        let is_required = std::env::var_os("REQUIRE_SERVICES").is_some_and(|value| value == "1");
+        assert!(!is_required, "needs python3");
         println!("skipped: needs python3");
     }
     there
@@ -42,12 +44,12 @@ fn written(folder: &TempDir, name: &str, runs: &[Value]) -> PathBuf {
     path
 }
 
-/// Three runs as the agent prints them, of two H100s, with figures and sizes as a whole run of level `standard` has
-/// them. The second GPU is slower.
+/// Four runs as the agent prints them, of two H100s, with figures and sizes as a whole run of level `standard` has
+/// them. The second GPU is slower. No order of the runs gives the lower median, 1 more, by itself.
 fn good_runs() -> Vec<Value> {
-    let mut runs = lines(&repeated(&broken(|_| {}), "3"));
-    assert_eq!(runs.len(), 3);
-    for (more, run) in (0_u64..).zip(&mut runs) {
+    let mut runs = lines(&repeated(&broken(|_| {}), "4"));
+    assert_eq!(runs.len(), 4);
+    for (more, run) in [3_u64, 0, 2, 1].into_iter().zip(&mut runs) {
         run["measured_at"] = json!("2026-11-28T10:11:12Z");
         let measured = &mut run["measured"];
         measured["kernels"] = json!("ab".repeat(32));
@@ -55,6 +57,7 @@ fn good_runs() -> Vec<Value> {
         measured["exact_chain_product"] = json!([8_192, 8_192]);
         measured["exact_chain_products"] = json!(100);
         measured["memory_proof_block_bytes"] = json!(16 << 10);
+        measured["links_have_floors"] = json!(true);
         for at in 0..2 {
             let slower = 2 * at as u64;
             measured["gpus"][at] = json!({
@@ -86,7 +89,7 @@ fn rows_are_the_lower_median_of_the_slowest_gpu_and_floors_reads_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = written(&folder, "runs", &good_runs());
     let made = floors(
-        &["--least", "3", "--version", "7"],
+        &["--least", "4", "--version", "7"],
         std::slice::from_ref(&file),
     );
     let kernels = "ab".repeat(32);
@@ -117,7 +120,7 @@ fn rows_are_the_lower_median_of_the_slowest_gpu_and_floors_reads_them() {
     std::fs::write(&table, format!("{head}{rule}{old}")).expect("written");
     let into = table.to_str().expect("UTF-8");
     for _ in 0..2 {
-        let arguments = ["--least", "3", "--version", "7", "--merge", into];
+        let arguments = ["--least", "4", "--version", "7", "--merge", into];
         printed(&floors(&arguments, std::slice::from_ref(&file)));
         let text = std::fs::read_to_string(&table).expect("a table");
         assert_eq!(text, format!("{head}{rule}{}", rows.concat()));
@@ -125,10 +128,10 @@ fn rows_are_the_lower_median_of_the_slowest_gpu_and_floors_reads_them() {
     let text = std::fs::read_to_string(&table).expect("a table");
     verifier::floors::Floors::read(&text).expect("a table of floors");
 
-    let page = printed(&floors(&["--least", "3", "--page"], &[file]));
+    let page = printed(&floors(&["--least", "4", "--page"], &[file]));
     for line in [
         "# H100-SXM, 2026-11-28\n",
-        "2 GPUs, at least 3 runs each, all passed.\n",
+        "2 GPUs, at least 4 runs each, all passed.\n",
         "| H100-SXM | hbm_copy | 2999999 | MB/s | 2789999 |\n",
     ] {
         assert!(page.contains(line), "{page}");
@@ -143,8 +146,28 @@ fn runs_that_are_no_reference_are_refused_in_words() {
     let folder = tempfile::tempdir().expect("a folder");
     let good = good_runs();
     type Change = fn(&mut Vec<Value>);
-    let cases: [(Change, &str); 9] = [
-        (|runs| drop(runs.pop()), "2 runs; floors need 3"),
+    let cases: [(Change, &str); 14] = [
+        (|runs| drop(runs.pop()), "3 runs; floors need 4"),
+        (|runs| drop(runs.remove(1)), "3 runs; floors need 4"),
+        (
+            |runs| {
+                let last = runs.last().cloned();
+                runs.extend(last);
+            },
+            "a run is missing, or there are several series",
+        ),
+        (
+            |runs| runs[1]["id"] = runs[0]["id"].clone(),
+            "a run is given twice",
+        ),
+        (
+            |runs| runs[1]["agent"]["sha256"] = json!("cd".repeat(32)),
+            "of different files of the agent",
+        ),
+        (
+            |runs| runs[0]["measured"]["gpus"][0]["copy_mb_per_s"] = json!(-5),
+            "line 1: no run",
+        ),
         (
             |runs| runs[1]["simulated"] = json!(true),
             "run 2: the device is simulated",
@@ -184,7 +207,7 @@ fn runs_that_are_no_reference_are_refused_in_words() {
     for (change, word) in cases {
         let mut runs = good.clone();
         change(&mut runs);
-        let refused = floors(&["--least", "3"], &[written(&folder, "runs", &runs)]);
+        let refused = floors(&["--least", "4"], &[written(&folder, "runs", &runs)]);
         assert_eq!(refused.status.code(), Some(1), "{word}: {}", said(&refused));
         assert!(said(&refused).contains(word), "{word}: {}", said(&refused));
         assert!(refused.stdout.is_empty(), "{word}");

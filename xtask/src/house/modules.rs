@@ -127,10 +127,17 @@ impl Modules {
 
     /// The files that define what a path in a module names; none where that is no item of this crate.
     pub(super) fn files_of(&self, module: usize, path: &[String]) -> Vec<usize> {
-        self.resolve(module, path, 0)
+        self.resolve(module, path, (0, false))
     }
 
-    fn resolve(&self, module: usize, path: &[String], depth: usize) -> Vec<usize> {
+    /// `entered` is whether the path names this module: then a name that nothing here defines is made by a
+    /// macro of it.
+    fn resolve(
+        &self,
+        module: usize,
+        path: &[String],
+        (depth, entered): (usize, bool),
+    ) -> Vec<usize> {
         // Imports of each other in a circle, or of themselves, end nowhere.
         if depth > 16 {
             return Vec::new();
@@ -139,11 +146,12 @@ impl Modules {
             return Vec::new();
         };
         match first.as_str() {
-            "crate" => return self.resolve(0, rest, depth + 1),
-            "self" => return self.resolve(module, rest, depth + 1),
+            "crate" => return self.resolve(0, rest, (depth + 1, true)),
+            "self" => return self.resolve(module, rest, (depth + 1, true)),
             "super" => {
                 let parent = self.all[module].parent;
-                return parent.map_or_else(Vec::new, |up| self.resolve(up, rest, depth + 1));
+                return parent
+                    .map_or_else(Vec::new, |up| self.resolve(up, rest, (depth + 1, true)));
             }
             _ => {}
         }
@@ -157,10 +165,10 @@ impl Modules {
             match named {
                 Named::Item | Named::Import(_) if only_modules => {}
                 Named::Item => found.push(self.all[module].file),
-                Named::Module(inner) => found.extend(self.resolve(*inner, rest, depth + 1)),
+                Named::Module(inner) => found.extend(self.resolve(*inner, rest, (depth + 1, true))),
                 Named::Import(target) if target.first() != Some(first) || target.len() > 1 => {
                     let whole = [target.as_slice(), rest].concat();
-                    found.extend(self.resolve(module, &whole, depth + 1));
+                    found.extend(self.resolve(module, &whole, (depth + 1, false)));
                 }
                 Named::Import(_) => {}
             }
@@ -168,8 +176,11 @@ impl Modules {
         if known.is_none() {
             for glob in &self.all[module].globs {
                 let whole = [glob.as_slice(), path].concat();
-                found.extend(self.resolve(module, &whole, depth + 1));
+                found.extend(self.resolve(module, &whole, (depth + 1, false)));
             }
+        }
+        if known.is_none() && found.is_empty() && entered {
+            found.push(self.all[module].file);
         }
         found.sort_unstable();
         found.dedup();

@@ -12,13 +12,13 @@ use super::connection::ServiceArgs;
 use super::identity::{Identities, identities, stands_for_itself};
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
-use super::sheet::{cell, items, print_table, text};
+use super::sheet::{NOTHING, cell, items, print_table, text};
 use crate::cli::client::session::Session;
 use crate::terminal::aside::note;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{clean, print_line, print_next, shell_word};
 
-/// Shows how to connect to the nodes of a reservation after the hand-off.
+/// Shows how to connect to the nodes of a reservation.
 ///
 /// Exit status: 0 there are nodes, 1 nothing is handed off, 2 wrong input.
 #[derive(Debug, Args)]
@@ -92,14 +92,9 @@ pub(super) async fn run(args: AccessArgs) -> Result<(), Ending> {
 
 fn print_access(access: &Value) -> Result<(), Ending> {
     let rows = items(access, "nodes").iter().map(|node| {
-        let (user, host, port) = (
-            text(node, "/user"),
-            text(node, "/host"),
-            text(node, "/port"),
-        );
         vec![
             cell(node, "/node"),
-            format!("ssh -p {port} {user}@{host}"),
+            ssh_command(node),
             cell(node, "/private_address"),
             cell(node, "/gpus"),
             cell(node, "/host_keys/0/fingerprint"),
@@ -226,6 +221,16 @@ impl SshHost {
     }
 }
 
+/// The command that logs in to a node, for a shell; nothing where the reply has anything but plain words.
+fn ssh_command(node: &Value) -> String {
+    SshHost::parse(node).map_or_else(
+        || NOTHING.to_owned(),
+        |SshHost {
+             user, host, port, ..
+         }| format!("ssh -p {port} {user}@{host}"),
+    )
+}
+
 /// The nodes of the reply.
 ///
 /// Errors: the answer is no if a node cannot be written in a configuration of ssh.
@@ -318,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_of_a_node_can_smuggle_anything_into_the_configuration() {
+    fn no_field_of_a_node_can_smuggle_anything_into_the_configuration_or_the_command() {
         for (field, hostile) in [
             ("host", json!("a\n    ProxyCommand evil")),
             ("host", json!("a ProxyCommand")),
@@ -334,8 +339,10 @@ mod tests {
             ("port", json!(65_536)),
             ("port", Value::Null),
         ] {
-            let hosts = ssh_hosts(&access(&json!({ field: hostile })), id());
+            let reply = access(&json!({ field: hostile }));
+            let hosts = ssh_hosts(&reply, id());
             assert!(hosts.is_err(), "{field}: {hosts:?}");
+            assert_eq!(ssh_command(&reply["nodes"][0]), NOTHING, "{field}");
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::terminal::ending::Ending;
 use crate::terminal::price::marked_price;
 use crate::terminal::text::print_text;
 
-/// Lists the offers on sale now, cheapest GPU-hour first. Needs no login.
+/// Lists the offers on sale now.
 ///
 /// A narrow terminal hides some columns; a wide one and a pipe show all.
 /// Exit status: 0 there are offers, 1 there are none, 2 wrong input.

@@ -24,7 +24,7 @@ use crate::terminal::ending::Ending;
 use crate::terminal::price::marked_price;
 use crate::terminal::text::{each_once, print_next};
 
-/// Freezes the price of a candidate of a plan until the quote lapses. Costs nothing.
+/// Freezes the price of a candidate of a plan.
 ///
 /// With a demand instead of a plan, it makes a plan first.
 #[derive(Debug, Args)]

@@ -24,7 +24,7 @@ use crate::terminal::colour::Colours;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::{clean, print_line, print_text};
 
-/// Shows a reservation, quote, plan, offer, or the attestation of a node.
+/// Shows a reservation, quote, plan, offer or attestation.
 ///
 /// You can give only the start of a reservation's id. The `--json` output of an attestation is input for
 /// `broker attestation verify`.

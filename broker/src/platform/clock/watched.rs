@@ -16,9 +16,6 @@ use super::{Clock, Doubt};
 
 /// How far the wall clock may be off. A step of a time server is far shorter.
 pub const BOUND: TimeDelta = TimeDelta::seconds(10);
-/// How far the wall clock may be ahead of the newest time in the database when the broker starts. A
-/// restart takes minutes; after a longer pause the clock may have been set wrong meanwhile.
-const LONGEST_PAUSE: TimeDelta = TimeDelta::hours(1);
 
 /// The machine's reading: the wall clock, and the time since it started, sleep included.
 type Read = dyn Fn() -> (DateTime<Utc>, TimeDelta) + Send + Sync;
@@ -37,8 +34,6 @@ struct State {
     started_at: DateTime<Utc>,
     /// The wall clock's value for the same, and since when it shows that.
     doubted: Option<(DateTime<Utc>, TimeDelta)>,
-    /// Whether the broker was stopped for so long that the clock has yet to be confirmed.
-    was_stopped: bool,
 }
 
 impl std::fmt::Debug for WatchedClock {
@@ -73,7 +68,6 @@ impl WatchedClock {
             state: Mutex::new(State {
                 started_at: wall - up,
                 doubted: None,
-                was_stopped: false,
             }),
         }
     }
@@ -90,7 +84,6 @@ impl Clock for WatchedClock {
         let says = wall - up;
         if (says - state.started_at).abs() <= BOUND {
             state.started_at = says;
-            state.was_stopped = false;
             if state.doubted.take().is_some() {
                 info!("The machine's clock shows the right time again");
             }
@@ -98,21 +91,12 @@ impl Clock for WatchedClock {
         }
         let is_same = |(said, _): &(DateTime<Utc>, TimeDelta)| (says - *said).abs() <= BOUND;
         if !state.doubted.as_ref().is_some_and(is_same) {
-            // A second jump is a jump, even if the first was a long stop.
-            state.was_stopped &= state.doubted.is_none();
             state.doubted = Some((says, up));
             let off_by = (says - state.started_at).num_seconds();
-            if state.was_stopped {
-                warn!(
-                    off_by_seconds = off_by,
-                    "The newest time in the database is {off_by} s ago; the broker uses it until a provider's clock confirms this machine's, for ten minutes at most"
-                );
-            } else {
-                error!(
-                    off_by_seconds = off_by,
-                    "The machine's clock jumped by {off_by} s; the broker keeps its own time. Set the clock right, or restart if it is right"
-                );
-            }
+            error!(
+                off_by_seconds = off_by,
+                "The machine's clock jumped by {off_by} s; the broker keeps its own time. Set the clock right, or restart if it is right"
+            );
         }
         (state.started_at + up).trunc_subsecs(6)
     }
@@ -120,12 +104,14 @@ impl Clock for WatchedClock {
     fn begin_after(&self, newest: DateTime<Utc>) {
         let (_, up) = (self.read)();
         let mut state = self.state();
-        let wall = state.started_at + up;
-        let was_stopped = wall > newest + LONGEST_PAUSE;
-        if (newest > wall + BOUND || was_stopped) && !self.is_trusted {
+        // A newest time further back casts no doubt: the service was down.
+        if newest - BOUND > state.started_at + up && !self.is_trusted {
             state.started_at = newest - up;
-            state.was_stopped = was_stopped;
         }
+    }
+
+    fn is_of_machine(&self) -> bool {
+        true
     }
 
     fn begin_at(&self, other: DateTime<Utc>) {
@@ -144,7 +130,6 @@ impl Clock for WatchedClock {
             shows: wall,
             believed: now,
             stands_for: up - since,
-            was_stopped: state.was_stopped,
         })
     }
 
@@ -159,7 +144,6 @@ impl Clock for WatchedClock {
             return;
         }
         state.doubted = None;
-        state.was_stopped = false;
         let off_by = off_by.num_seconds();
         state.started_at = says;
         warn!(
@@ -287,34 +271,6 @@ mod tests {
         let clock = clock.trusted();
         clock.begin_after(moment(86_400));
         clock.begin_at(moment(86_400));
-        assert_eq!(clock.now(), moment(0));
-    }
-
-    #[test]
-    fn after_a_long_stop_time_goes_on_from_the_database_until_the_clock_is_confirmed() {
-        let (machine, clock) = Machine::at(0);
-        clock.begin_after(moment(-86_400));
-        machine.pass(5);
-        assert_eq!(clock.now(), moment(-86_395));
-        let doubt = clock.doubt().expect("a doubt");
-        assert!(doubt.was_stopped);
-        clock.accept(&doubt);
-        assert_eq!(clock.now(), moment(5));
-        assert!(clock.doubt().is_none());
-        // A jump while it waits is a jump.
-        let (machine, clock) = Machine::at(0);
-        clock.begin_after(moment(-86_400));
-        assert!(clock.doubt().expect("a doubt").was_stopped);
-        machine.set(86_400);
-        assert!(!clock.doubt().expect("a doubt").was_stopped);
-        // So is one after it was confirmed.
-        machine.set(-86_400);
-        clock.accept(&clock.doubt().expect("a doubt"));
-        machine.set(86_400);
-        assert!(!clock.doubt().expect("a doubt").was_stopped);
-        let (_, clock) = Machine::at(0);
-        let clock = clock.trusted();
-        clock.begin_after(moment(-86_400));
         assert_eq!(clock.now(), moment(0));
     }
 

@@ -19,7 +19,7 @@ use crate::terminal::text::{clean, print_next, print_text};
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("said").required(true).multiple(true).args(["file", "reason"]),
-    after_help = "On the node: verifier run --json > result.json\nExample: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
+    after_help = "On the node: ./verifier run --json > result.json\nExample: broker report node rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 3 --file result.json"
 )]
 pub(in crate::cli) struct NodeArgs {
     /// The reservation: its id, or the start of the id.
