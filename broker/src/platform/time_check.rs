@@ -107,7 +107,8 @@ mod tests {
         let now = DateTime::from_timestamp(1_790_000_000, 0).expect("a moment");
         let (same, other) = (now + BOUND, now - TimeDelta::days(3));
         let third = now - TimeDelta::days(9);
-        let cases: [(&[DateTime<Utc>], Option<DateTime<Utc>>); 8] = [
+        type Case<'a> = (&'a [DateTime<Utc>], Option<DateTime<Utc>>);
+        let cases: [Case<'_>; 8] = [
             (&[], None),
             (&[other], None),
             (&[other, third], None),

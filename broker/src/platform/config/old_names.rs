@@ -40,10 +40,11 @@ mod tests {
     use super::*;
     use crate::platform::config::{Config, defaults};
 
-    fn read(text: &str) -> Result<Config, Error> {
+    fn read(text: &str) -> Result<Config, String> {
         Figment::from(Serialized::defaults(defaults()))
             .merge(OldNames(Toml::string(text)))
             .extract()
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -58,7 +59,7 @@ mod tests {
             );
         }
         let both = read("[limits]\nenabled = false\n[rate_limits]\nenabled = true");
-        let why = both.expect_err("both names").to_string();
+        let why = both.expect_err("both names");
         assert!(why.contains("use `rate_limits` alone"), "{why}");
     }
 }
