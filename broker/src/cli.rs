@@ -97,7 +97,7 @@ enum Command {
         #[command(subcommand)]
         command: attestation::AttestationCommand,
     },
-    /// Checks the audit log, directly in the database.
+    /// Checks the audit log and replays plans, directly in the database.
     Audit {
         #[command(subcommand)]
         command: audit::AuditCommand,

@@ -171,7 +171,11 @@ pub(crate) fn finding(code: FindingCode, outcome: Outcome, note: impl Into<Strin
 }
 
 fn not_run(code: FindingCode) -> Finding {
-    finding(code, Outcome::NotRun, "The node stopped before this check.")
+    finding(
+        code,
+        Outcome::NotRun,
+        "The node reported no data for this check.",
+    )
 }
 
 /// A finding from the problems of each GPU: met when there are none.

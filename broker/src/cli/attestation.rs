@@ -44,7 +44,7 @@ pub(super) struct VerifyArgs {
     /// Accept a recheck of a node in use, which tests no memory and measures no rates
     #[arg(long)]
     allow_recheck: bool,
-    /// One JSON object, for programs
+    /// Prints one JSON object
     #[arg(long)]
     json: bool,
 }

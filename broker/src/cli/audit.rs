@@ -26,7 +26,7 @@ pub(super) enum AuditCommand {
 /// chain that was rewritten as a whole.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(super) struct ReplayArgs {
     /// Also writes the decision record, for `broker match --replay` on another machine.
     #[arg(long, value_name = "FILE.json")]
     record: Option<PathBuf>,
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -44,7 +44,7 @@ pub(super) struct MatchArgs {
     /// Seconds of timed searches with --reprice, once idle and once busy.
     #[arg(long, default_value = "5", value_name = "N", value_parser = number::<NonZeroU32>)]
     seconds: NonZeroU32,
-    /// One JSON object on one line for each size, instead of a table.
+    /// Prints one JSON object for each size, each on one line.
     #[arg(long)]
     json: bool,
 }
@@ -64,7 +64,7 @@ pub(super) struct HttpArgs {
     /// How many synthetic offers are on sale.
     #[arg(long, default_value = "1000", value_name = "N", value_parser = number::<NonZeroUsize>)]
     offers: NonZeroUsize,
-    /// One JSON object on one line instead of a table.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -81,7 +81,7 @@ pub(super) struct NeighboursArgs {
     /// How many synthetic offers are on sale.
     #[arg(long, default_value = "1000", value_name = "N", value_parser = number::<NonZeroUsize>)]
     offers: NonZeroUsize,
-    /// One JSON object on one line instead of a table.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }

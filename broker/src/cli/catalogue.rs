@@ -16,7 +16,7 @@ use crate::terminal::text::print_line;
 /// `NVIDIA H100 80GB SXM5`.
 #[derive(Debug, Args)]
 pub(super) struct GpusArgs {
-    /// One JSON object on one line instead of a table.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -27,7 +27,7 @@ pub(super) struct GpusArgs {
 /// (docs/demands).
 #[derive(Debug, Args)]
 pub(super) struct ModelsArgs {
-    /// One JSON object on one line instead of a table.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }

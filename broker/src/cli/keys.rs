@@ -31,7 +31,7 @@ pub(super) enum KeysCommand {
 /// Lists the signing keys, oldest first.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(super) struct RotateArgs {
     /// What the key signs.
     #[arg(long, value_enum, default_value_t = PurposeArg::Token)]
     purpose: PurposeArg,
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(super) struct ResealArgs {
     /// embedded database.
     #[arg(long, value_name = "FILE")]
     new_key_file: PathBuf,
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -53,7 +53,8 @@ pub(super) struct MatchArgs {
     own: Option<PathBuf>,
     /// Recorded facts about providers, as JSON by their ids, each as in the settings:
     /// {"nebius": {"operator": {"company": …, "country": …}, "certifications": [{"name": …,
-    /// "evidence": …, "valid_until": …}]}}. A policy on either refuses providers without an entry.
+    /// "evidence": …, "valid_until": …}]}}. A policy on operators or certifications
+    /// excludes providers without an entry.
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,
     /// Also explains the result for an offer, by its SKU or its id; may be repeated.
@@ -65,11 +66,10 @@ pub(super) struct MatchArgs {
     /// Also writes a decision record: the demand, every offer, the versions and the result.
     #[arg(long, value_name = "FILE.json")]
     record: Option<PathBuf>,
-    /// Computes a decision record again, and reports whether the result is the same to the last
-    /// bit.
+    /// Computes a decision record again, and reports whether the result is identical.
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["offers", "demand", "own", "facts", "record", "why"])]
     replay: Option<PathBuf>,
-    /// One JSON object on one line instead of a table.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }

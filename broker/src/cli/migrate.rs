@@ -14,7 +14,7 @@ use crate::terminal::text::print_line;
 pub(super) struct MigrateArgs {
     #[command(subcommand)]
     direction: Direction,
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]

@@ -32,7 +32,7 @@ pub(super) struct PredictArgs {
     /// are never read.
     #[arg(long, value_name = "FILE.csv")]
     rows: PathBuf,
-    /// One JSON array on one line instead of CSV, or of the table shown on a terminal.
+    /// Prints one JSON array, instead of CSV or of the table on a terminal.
     #[arg(long)]
     json: bool,
 }

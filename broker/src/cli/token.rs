@@ -61,7 +61,7 @@ pub(super) struct CreateArgs {
     /// With --login: replaces the key that the profile holds.
     #[arg(long, requires = "login")]
     force: bool,
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

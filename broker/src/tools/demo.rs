@@ -34,7 +34,7 @@ pub struct DemoArgs {
     /// Ends after the story instead of serving until Ctrl-C.
     #[arg(long)]
     exit: bool,
-    /// Prints the result as one JSON object, the last line of stdout.
+    /// Prints one JSON object, the result, as the last line of stdout.
     #[arg(long)]
     json: bool,
     /// The seed of the ids and addresses at the simulated providers.

@@ -40,14 +40,14 @@ pub(super) async fn request(
         .nodes
         .checked_mul(gpus_per_node)
         .filter(|_| (1..=PROFILE.nodes_per_lease.max()).contains(&order.nodes))
-        .ok_or_else(|| cannot("that is no possible number of nodes for one rental"))?;
+        .ok_or_else(|| cannot("the number of nodes is out of range for one rental"))?;
     ssh::check(&order.ssh_public_keys)?;
     let token = order.client_token.as_str();
     let rent = Rent {
         location_id,
         gpu_count,
         name: token,
-        // Clients that leave it out get Ethernet.
+        // The provider's default is Ethernet.
         network_type: network.word(),
         organization_ssh_keys: OrganizationKeys { mode: "none" },
         ssh_keys: &order.ssh_public_keys,
@@ -176,7 +176,7 @@ fn convert_status(status: &str) -> State {
     }
 }
 
-// It holds the one-time token, so it has no debug form.
+// Without `Debug`, because the start-up script holds the one-time token.
 #[derive(Serialize)]
 struct Rent<'a> {
     location_id: &'a str,

@@ -1,4 +1,5 @@
-//! `broker agent`: installs the agent on a node in use, so that its tenant can check the node.
+//! `broker agent`: prints the commands that download the agent to a node in use, so that its tenant can check
+//! it.
 
 use clap::Args;
 use market::verification::Digest;
@@ -12,7 +13,7 @@ use crate::terminal::aside::note;
 use crate::terminal::ending::Ending;
 use crate::terminal::text::print_line;
 
-/// Prints the shell commands that download the agent to a node, as the file `verifier` in the current
+/// Prints the commands that download the agent to a node, as the file `verifier` in the current
 /// directory. They hold no secret.
 #[derive(Debug, Args)]
 #[command(

@@ -34,7 +34,7 @@ pub(super) struct ServiceArgs {
     /// For administrators: the tenant to act for.
     #[arg(long, value_name = "ID")]
     pub(super) tenant: Option<TenantId>,
-    /// Prints the API's JSON: one document on stdout, nothing else.
+    /// Prints the API's JSON, and nothing else on stdout.
     #[arg(long)]
     pub(super) json: bool,
 }

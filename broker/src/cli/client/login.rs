@@ -41,7 +41,7 @@ pub(in crate::cli) struct LogoutArgs {
     /// The profile; by default, that of the last login.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     profile: Option<String>,
-    /// One JSON object, for programs.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }

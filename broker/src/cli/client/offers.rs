@@ -42,7 +42,8 @@ pub(in crate::cli) struct OffersArgs {
     /// Only machines of this kind: bare_metal, vm, container, managed.
     #[arg(long, value_parser = word::<Tenancy>)]
     tenancy: Option<Tenancy>,
-    /// Only under these terms: on_demand, spot, reserved, window, floor.
+    /// Only under these terms: on_demand, spot, reserved, window, floor (floor: the provider's minimum bid,
+    /// not orderable).
     #[arg(long, value_parser = word::<Terms>)]
     terms: Option<Terms>,
     /// Only nodes with this fabric between them, such as `infiniband_ndr400`.
@@ -60,7 +61,7 @@ pub(in crate::cli) struct OffersArgs {
     /// The order: by price, or by provider and then price.
     #[arg(long, value_parser = ["price", "provider"])]
     sort: Option<String>,
-    /// How many offers to show.
+    /// How many offers to show; default: 50.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: Option<u32>,
     /// Shows all offers.

@@ -31,7 +31,7 @@ pub(in crate::cli) struct ReservationsArgs {
     /// Only those of this project.
     #[arg(long, value_name = "ID")]
     project: Option<ProjectId>,
-    /// How many reservations to show.
+    /// How many reservations to show; default: 50.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     limit: Option<u32>,
     /// Shows all reservations.
