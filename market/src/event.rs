@@ -64,7 +64,7 @@ event_types! {
     ReservationRepairing = "reservation.repairing",
     /// Its leases are being ended.
     ReservationReleasing = "reservation.releasing",
-    /// It is closed, and every provider confirmed that its machines are gone.
+    /// It is closed, and every machine is proved gone.
     ReservationClosed = "reservation.closed",
     /// The end of the window was moved to a later time.
     ReservationExtended = "reservation.extended",

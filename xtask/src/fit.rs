@@ -1,8 +1,9 @@
-//! Refits the constants of the performance models, and reports their accuracy.
+//! Refits the constants of the performance models (`fit`), and reports their accuracy (`accuracy`).
 //!
-//! Both read the measured tables of a folder, which are third-party figures and never part of this tree. No
-//! constants are judged on the rows to which they were fitted. Accuracy and intervals come from five folds
-//! over whole combinations of a model and a chip, and from leaving out whole chips and whole sources.
+//! Both read tables of measurements from a folder outside this repository, because the figures are
+//! third-party. Accuracy is never measured on rows to which the constants were fitted. Accuracy and intervals
+//! come from five folds, where each combination of a model and a chip is in one fold, and from leaving out a
+//! chip or a source.
 
 mod judge;
 mod kinds;
@@ -23,16 +24,16 @@ use judge::{CrossValidated, Score};
 use measured::Measured;
 use solver::Problem;
 
-/// Which combinations go into which fold.
+/// The seed that assigns the combinations to the folds.
 const SEED: u64 = 1;
 
-/// Other ways to deal them, to see how much of a score is luck.
+/// Seeds of other folds, to see how much of a score is luck.
 const OTHER_SEEDS: [u64; 4] = [2, 3, 4, 5];
 
 /// The path of the product's constants, from the root of the tree.
 const PARAMS: &str = "matcher/data/params.json";
 
-/// All results for a table.
+/// The results for a table that both commands need.
 struct Judged {
     table: Table,
     rows: Vec<Measured>,
@@ -40,15 +41,15 @@ struct Judged {
     chip_left_out: Vec<f64>,
 }
 
-/// The extra results for the page.
+/// The results for a table that only the page shows.
 struct Dealt {
-    /// The error of each row without its source.
+    /// The error of each row with constants fitted without its source.
     source_left_out: Vec<f64>,
     /// The scores with other folds.
     other_folds: Vec<Score>,
-    /// The reference's terms, fitted again to the same folds.
+    /// The reference model, refitted in the folds of [`SEED`].
     reference: CrossValidated,
-    /// Their scores with the other folds.
+    /// The scores of the reference model with the other folds.
     reference_other_folds: Vec<Score>,
 }
 

@@ -1,4 +1,5 @@
-//! An answer, or the lack of one: whether an order without a good answer may have created something.
+//! Replies of providers: an answer, or an error. After an order, the error says whether something may have
+//! been created.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::error::{AdapterError, Refusal};
 /// How long to wait after a 429 without `Retry-After`.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(15);
 
-/// An answer of the provider's own: success, or a clean refusal. Its debug form hides the provider's words.
+/// A reply from the provider itself: a success or a refusal. Its `Debug` output omits the body.
 pub struct Answer {
     purpose: Purpose,
     method: &'static str,
@@ -53,8 +54,9 @@ impl Answer {
         self.body.len()
     }
 
-    /// Whether the provider itself reports, in JSON, that it does not show the thing. It proves no more than
-    /// that.
+    /// Status 404. Except after an order, the body is JSON.
+    ///
+    /// The provider does not show the thing, which is no proof that the thing is gone.
     #[must_use]
     pub const fn is_not_shown(&self) -> bool {
         self.status == 404
@@ -93,7 +95,7 @@ impl Answer {
         serde_json::from_slice(&self.body).ok()
     }
 
-    /// Words of the answer for an error: without what we sent, and cut short.
+    /// Text of the answer for an error: without the secrets that we sent, and cut short.
     #[must_use]
     pub fn without_secrets(&self, words: &str) -> String {
         redact::text(words, &self.secrets)
@@ -108,7 +110,7 @@ impl Answer {
     }
 }
 
-/// Separates a clean answer from everything else. The same rule for live and replayed replies.
+/// Turns a reply into an answer or an error, by the same rule for live and replayed replies.
 pub(super) fn judge(
     call: &Call,
     reply: Reply,
@@ -127,15 +129,15 @@ pub(super) fn judge(
         ))
     };
     match reply.status {
-        // A conflict and a timeout of the server's own may both follow an order that was accepted.
+        // The server may report a timeout or a conflict although it accepted the order.
         408 | 409 if call.purpose == Purpose::Order => {
             broken(format!("status {}: {}", reply.status, excerpt()), false)
         }
         429 => Err(AdapterError::RateLimited {
             after: reply.retry_after.unwrap_or(DEFAULT_RETRY_AFTER),
         }),
-        // A retired interface, or a page of a proxy that does not know the path. For an order both are a
-        // refusal: nobody accepted it.
+        // A retired interface, or an error page of a proxy. For an order both are a refusal: nobody accepted
+        // it.
         404 | 410 if call.purpose != Purpose::Order && !is_own_not_found(&reply) => {
             broken(format!("status {}: {}", reply.status, excerpt()), true)
         }
@@ -160,12 +162,14 @@ pub(super) fn judge(
     }
 }
 
-/// Whether the interface itself reports that it has no such thing: a 404 with a body in JSON.
+/// Whether the reply is a 404 with a JSON body, which comes from the provider and not from a proxy.
 fn is_own_not_found(reply: &Reply) -> bool {
     reply.status == 404 && serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok()
 }
 
-/// The error for a call without a clean answer. An order's outcome is then unknown.
+/// The error for a call without a usable answer. The outcome of an order is then unknown.
+///
+/// `answered`: the call got a reply that is no error of the server's own (5xx).
 pub(super) fn no_clean_answer(
     purpose: Purpose,
     method: &'static str,

@@ -1,12 +1,12 @@
-//! Whether the memory column of a list is for one GPU or the sum over the GPUs of a row.
+//! Decides whether the memory column of a list is for one GPU, or the sum over all GPUs of a row.
 //!
-//! Lists do not state it, and one collected from several sellers may mix both. Where at least nine of ten rows
-//! that can be read in one way only agree, every row is read that way. Otherwise each such row decides for
-//! itself, and the memory of the others stays unknown.
+//! Lists do not state it, and a list of several sellers may mix both. A row is clear if only one of the two
+//! readings fits the name of its GPU. If nine in ten of the clear rows agree, every row is read that way.
+//! Otherwise each clear row is read in its own way, and the memory of the others stays unknown.
 
 use super::row::{Reader, Row, RowRead};
 
-/// Counts of the rows of a list that can be read in only one way.
+/// How many rows of a list fit only one reading, for each reading.
 #[derive(Debug, Default)]
 struct Votes {
     of_one: usize,
@@ -14,7 +14,8 @@ struct Votes {
 }
 
 impl Votes {
-    /// The reading of nearly all rows, if any: one row in ten may be a card that does not match its name.
+    /// The reading of at least nine in ten of these rows, if any. The others may be cards that do not match
+    /// their name.
     fn decided(&self) -> Option<Column> {
         let all = self.of_one + self.sum;
         let is_nearly = |votes: usize| votes > 0 && votes * 10 >= all * 9;
@@ -26,15 +27,15 @@ impl Votes {
     }
 }
 
-/// The meaning of the column.
+/// A reading of the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     OfOne,
     Sum,
 }
 
-/// Decides it for the rows of a list. Where nothing decides it, their memory stays unknown: the wrong reading
-/// would make a cheaper card of it.
+/// Sets the memory of every row of a list. It becomes unknown where the reading is undecided, because the
+/// wrong reading could turn the row into a cheaper card.
 pub(super) fn settle(rows: &mut [RowRead<'_>], reader: &mut Reader) {
     let mut votes = Votes::default();
     for row in rows.iter().flatten().flatten() {
@@ -51,7 +52,7 @@ pub(super) fn settle(rows: &mut [RowRead<'_>], reader: &mut Reader) {
             (None, [true, false]) => Some(Column::OfOne),
             (None, [false, true]) => Some(Column::Sum),
             (None, [true, true]) => None,
-            // It contradicts its name either way, and is refused for it.
+            // Neither reading fits its name: the row is refused later.
             (None, [false, false]) => Some(Column::OfOne),
         };
         if let Some(if_sum) = row.memory_if_sum_mib.take() {
@@ -64,8 +65,8 @@ pub(super) fn settle(rows: &mut [RowRead<'_>], reader: &mut Reader) {
     }
 }
 
-/// Whether a row is plausible with the memory of one GPU, and with the sum. A row that does not separate the
-/// two does not count.
+/// Whether the figure fits the row as the memory of one GPU, and as the sum. For a row of one GPU or without
+/// a figure, both are false.
 fn possible(row: &Row<'_>, reader: &mut Reader) -> [bool; 2] {
     match (row.gpu_memory_mib, row.memory_if_sum_mib) {
         (Some(of_one), Some(if_sum)) => [of_one, if_sum].map(|mib| reader.may_have(row, mib)),

@@ -43,7 +43,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     join,
 };
 
-/// No data-centre GPU has fewer MiB than this: the figure is in GiB, as in runpod's file.
+/// A smaller figure is in GiB, as in runpod's file: no data-centre GPU has so little memory. Units: MiB.
 const LEAST_MIB: Decimal = Decimal::from_parts(1_024, 0, 0, false, 0);
 
 /// The cloud whose file it is: `lambda` for `lambda.csv` and for `lambda/vms.csv`.
@@ -104,7 +104,7 @@ fn parse<'r>(fields: &Fields<'r>) -> Result<Row<'r>, Rejection> {
     })
 }
 
-/// The key of an accelerator without a machine: its name and count, its region and zone.
+/// Identifies a row of an accelerator alone: its name, count, region and zone.
 type Accelerator<'r> = (&'r str, Option<Decimal>, &'r str, &'r str);
 
 /// Joins machines and accelerators that are priced in separate rows, as `gcp` has them, where the seller

@@ -235,7 +235,8 @@ pub(super) fn not_applicable(code: FindingCode, why: &str) -> Finding {
     finding(code, Outcome::Noted, why)
 }
 
-/// A check with an implausible answer: where it is demanded, it counts as not done.
+/// A check with an implausible answer: it was not run, and leaves the verdict open also where its weight is
+/// `may`.
 pub(super) fn unbelievable(code: FindingCode, note: String) -> Finding {
     Finding {
         weight: Weight::Must,

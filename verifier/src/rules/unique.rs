@@ -1,5 +1,5 @@
-//! The rule that no GPU is sold twice: GPUs that a node shows more than once, or that another node of the
-//! rental claims too.
+//! The rule that no GPU is sold twice: a node shows each GPU once, and no other node of the rental shows it
+//! too.
 
 use market::attestation::{Finding, FindingCode};
 use market::gpu::Gpu;
@@ -8,8 +8,8 @@ use super::seen::Seen;
 use super::{not_run, per_gpu};
 use crate::evidence::Sibling;
 
-/// Kinds of which several GPUs may share one board, and so its serial number. A kind too many only leaves
-/// its serial numbers unread; ids are compared for all.
+/// GPUs that may share a board, and so a serial number: their serial numbers are not compared, only their
+/// ids. A name too many in this list is harmless.
 const SEVERAL_ON_A_BOARD: [&str; 5] = ["GB300", "GB200", "A16", "M60", "K80"];
 
 pub(super) fn shown_once(seen: &Seen<'_>) -> Finding {
@@ -54,7 +54,7 @@ pub(super) fn has_own_board(gpu: Gpu) -> bool {
     !SEVERAL_ON_A_BOARD.contains(&gpu.name())
 }
 
-/// Drivers write zeros where a board has no number.
+/// Whether a serial number identifies a board: drivers write zeros where there is none.
 pub(super) fn says_something(serial: &str) -> bool {
     serial.contains(|c: char| c.is_ascii_alphanumeric() && c != '0')
 }

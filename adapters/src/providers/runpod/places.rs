@@ -1,4 +1,4 @@
-//! Which data centre lists which type of GPU, and with what stock.
+//! The types of GPU that each data centre lists, with their stock.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::COUNTS;
 use crate::gate::{self, Rejection};
 
-/// Which data centre lists which type, and its stock for each count.
+/// The types that each data centre lists, with the stock of each count of GPUs.
 pub(super) struct Places {
-    /// By data centre, then by type; the stock in the order of [`COUNTS`].
+    /// Keyed by data centre, then by type. The stock has one entry for each of [`COUNTS`].
     stock: BTreeMap<String, BTreeMap<String, [Availability; COUNTS.len()]>>,
     /// The data centres that could not be read.
     pub(super) unreadable: Vec<Skipped>,
@@ -53,12 +53,12 @@ impl Places {
         Self { stock, unreadable }
     }
 
-    /// Whether no data centre lists a type.
+    /// Whether the type is in no data centre's list.
     pub(super) fn lack(&self, type_id: &str) -> bool {
         !self.stock.values().any(|types| types.contains_key(type_id))
     }
 
-    /// The data centres that list a type, with the stock of the count at this place of [`COUNTS`].
+    /// The data centres that list a type, each with the stock for `COUNTS[at]` GPUs.
     pub(super) fn with_type<'a>(
         &'a self,
         type_id: &'a str,
@@ -70,7 +70,7 @@ impl Places {
     }
 }
 
-/// The availability of a stock word; a missing or unknown word means unknown.
+/// The availability for a stock word of the provider. A missing or new word means unknown.
 pub(super) fn convert_stock(word: Option<&str>) -> Availability {
     let level = match word.unwrap_or_default().to_ascii_lowercase().as_str() {
         "high" => AvailabilityLevel::High,

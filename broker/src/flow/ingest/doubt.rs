@@ -1,20 +1,21 @@
-//! Readings that are not trusted at once: offers that they would withdraw must be missing twice.
+//! Guards against listings that shrink by mistake: their offers are withdrawn only once two readings in a row
+//! lack them.
 //!
-//! Kept in this process only; after a restart a doubted reading is doubted again.
+//! The first reading is kept in this process only. After a restart, the next one counts as the first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use market::ids::{OfferId, ProviderId};
 
-/// The offers that the last doubted reading of each provider would have withdrawn.
+/// For each provider, the withdrawal that the next reading must confirm: the missing offers.
 #[derive(Debug, Default)]
 pub(crate) struct ShrinkGuard(Mutex<HashMap<ProviderId, BTreeSet<OfferId>>>);
 
 impl ShrinkGuard {
-    /// Whether the reading before this one would have withdrawn all of these as well.
+    /// Whether the reading before this one lacked all of these offers too.
     ///
-    /// When not, this one is remembered for the next to confirm.
+    /// If so, the stored withdrawal is removed. If not, this one is stored in its place.
     pub(super) fn confirms(&self, provider: &ProviderId, withdrawn: &[OfferId]) -> bool {
         let withdrawn: BTreeSet<_> = withdrawn.iter().copied().collect();
         let mut doubts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,7 +30,7 @@ impl ShrinkGuard {
         false
     }
 
-    /// A reading came in between that gave no reason for doubt.
+    /// Clears the stored withdrawal after a normal reading.
     pub(super) fn forget(&self, provider: &ProviderId) {
         self.0
             .lock()
