@@ -16,12 +16,12 @@ struct Votes {
 impl Votes {
     /// The reading of at least nine in ten of these rows, if any. The others may be cards that do not match
     /// their name.
-    fn decided(&self) -> Option<Column> {
+    fn decided(&self) -> Option<MemoryScope> {
         let all = self.of_one + self.sum;
         let is_nearly = |votes: usize| votes > 0 && votes * 10 >= all * 9;
         match (is_nearly(self.of_one), is_nearly(self.sum)) {
-            (true, _) => Some(Column::OfOne),
-            (_, true) => Some(Column::Sum),
+            (true, _) => Some(MemoryScope::OfOne),
+            (_, true) => Some(MemoryScope::Sum),
             _ => None,
         }
     }
@@ -29,7 +29,7 @@ impl Votes {
 
 /// A reading of the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
+enum MemoryScope {
     OfOne,
     Sum,
 }
@@ -49,16 +49,16 @@ pub(super) fn settle(rows: &mut [RowRead<'_>], reader: &mut Reader) {
     for row in rows.iter_mut().flatten().flatten() {
         let column = match (decided, possible(row, reader)) {
             (Some(column), _) => Some(column),
-            (None, [true, false]) => Some(Column::OfOne),
-            (None, [false, true]) => Some(Column::Sum),
+            (None, [true, false]) => Some(MemoryScope::OfOne),
+            (None, [false, true]) => Some(MemoryScope::Sum),
             (None, [true, true]) => None,
             // Neither reading fits its name: the row is refused later.
-            (None, [false, false]) => Some(Column::OfOne),
+            (None, [false, false]) => Some(MemoryScope::OfOne),
         };
         if let Some(if_sum) = row.memory_if_sum_mib.take() {
             match column {
-                Some(Column::OfOne) => {}
-                Some(Column::Sum) => row.gpu_memory_mib = Some(if_sum),
+                Some(MemoryScope::OfOne) => {}
+                Some(MemoryScope::Sum) => row.gpu_memory_mib = Some(if_sum),
                 None => row.gpu_memory_mib = None,
             }
         }

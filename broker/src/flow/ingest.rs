@@ -7,10 +7,10 @@
 //! [`crate::flow::plan`].
 
 pub mod diff;
-mod doubt;
 pub mod gate;
 mod poll;
 mod price_lists;
+mod shrink_guard;
 mod tail;
 
 use std::collections::{HashMap, HashSet};
@@ -25,10 +25,10 @@ use store::catalog::Generation;
 use store::settings::DatabaseMode;
 use tracing::{Instrument as _, debug_span, info, warn};
 
-pub(crate) use doubt::ShrinkGuard;
 pub(crate) use poll::{POLL, lease_of};
 pub use poll::{keep_polling, read_own};
 pub use price_lists::read_price_lists;
+pub(crate) use shrink_guard::ShrinkGuard;
 pub use tail::{catch_up, keep_tailing};
 
 use crate::flow::providers;
@@ -135,7 +135,10 @@ pub async fn apply(broker: &Broker, reading: CatalogReading) -> Result<(), Inges
     lost.retain(|id| live.contains(id));
     if !shrank(live.len(), lost.len()) {
         broker.memory::<ShrinkGuard>().forget(&provider);
-    } else if !broker.memory::<ShrinkGuard>().confirms(&provider, &lost) {
+    } else if !broker
+        .memory::<ShrinkGuard>()
+        .confirm_or_remember(&provider, &lost)
+    {
         let what = "a listing that shrank by half or more, which the next one must confirm";
         mark_stale(broker, &provider, what).await?;
         return Err(IngestError::Incomplete { provider, what });

@@ -16,7 +16,7 @@ impl ShrinkGuard {
     /// Whether the reading before this one lacked all of these offers too.
     ///
     /// If so, the stored withdrawal is removed. If not, this one is stored in its place.
-    pub(super) fn confirms(&self, provider: &ProviderId, withdrawn: &[OfferId]) -> bool {
+    pub(super) fn confirm_or_remember(&self, provider: &ProviderId, withdrawn: &[OfferId]) -> bool {
         let withdrawn: BTreeSet<_> = withdrawn.iter().copied().collect();
         let mut doubts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if doubts
@@ -51,14 +51,14 @@ mod tests {
             samples::provider(),
             ["a", "b", "c"].map(|n| samples::offer(n).offer_id),
         );
-        assert!(!doubts.confirms(&provider, &ids[..2]));
+        assert!(!doubts.confirm_or_remember(&provider, &ids[..2]));
         assert!(
-            !doubts.confirms(&provider, &ids),
+            !doubts.confirm_or_remember(&provider, &ids),
             "more is missing than before"
         );
-        assert!(doubts.confirms(&provider, &ids[..2]));
+        assert!(doubts.confirm_or_remember(&provider, &ids[..2]));
         assert!(
-            !doubts.confirms(&provider, &ids[..2]),
+            !doubts.confirm_or_remember(&provider, &ids[..2]),
             "a confirmed doubt is over"
         );
     }
