@@ -205,7 +205,7 @@ fn an_id_that_leads_elsewhere_is_not_handed_to_the_other_of_the_pair() {
         (Outcome::Failed, Weight::Shadow)
     );
     let said = format!(
-        "{} and {} did not sum 1024 MiB of each GPU (nccl_default) by NCCL: what the first would have the other",
+        "{} and {} did not sum 1024 MiB of each GPU (nccl_default) by NCCL: the first node's NCCL id",
         named(1),
         named(2)
     );
