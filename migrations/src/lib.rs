@@ -30,6 +30,7 @@ mod m20261128_000018_missing_leases;
 mod m20261128_000019_unread_records;
 mod m20261128_000021_provider_binding;
 mod m20261128_000022_unused_limits;
+mod m20261128_000023_ended_holds;
 mod tables;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -61,6 +62,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261128_000019_unread_records::Migration),
             Box::new(m20261128_000021_provider_binding::Migration),
             Box::new(m20261128_000022_unused_limits::Migration),
+            Box::new(m20261128_000023_ended_holds::Migration),
         ]
     }
 }
