@@ -64,7 +64,7 @@ pub enum ResealError<E: std::error::Error + 'static> {
 }
 
 /// Reseals a secret: from its purpose and its present bytes to its new bytes.
-pub type Anew<'a, E> = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, E> + Send + Sync + 'a;
+pub type Reseal<'a, E> = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, E> + Send + Sync + 'a;
 
 service_wide!(Sealed, sealed, "sealed secrets of all kinds");
 
@@ -93,7 +93,7 @@ impl Sealed<'_> {
     /// Errors: [`ResealError`]; nothing is changed then.
     pub async fn reseal<E: std::error::Error + Send + 'static>(
         &self,
-        reseal: &Anew<'_, E>,
+        reseal: &Reseal<'_, E>,
         entry: NewAuditEntry,
     ) -> Result<u64, ResealError<E>> {
         let mut refused = None;

@@ -31,8 +31,8 @@ pub trait Clock: Send + Sync + 'static {
         let _ = newest;
     }
 
-    /// Whether it is the clock of this machine, which other clocks can contradict.
-    fn is_of_machine(&self) -> bool {
+    /// Whether other clocks can contradict it: it is this machine's, and not trusted in any case.
+    fn can_be_contradicted(&self) -> bool {
         false
     }
 

@@ -110,8 +110,8 @@ impl Clock for WatchedClock {
         }
     }
 
-    fn is_of_machine(&self) -> bool {
-        true
+    fn can_be_contradicted(&self) -> bool {
+        !self.is_trusted
     }
 
     fn begin_at(&self, other: DateTime<Utc>) {
@@ -268,7 +268,9 @@ mod tests {
         assert_eq!(clock.now(), moment(5));
         assert!(clock.doubt().is_none());
         let (_, clock) = Machine::at(0);
+        assert!(clock.can_be_contradicted());
         let clock = clock.trusted();
+        assert!(!clock.can_be_contradicted());
         clock.begin_after(moment(86_400));
         clock.begin_at(moment(86_400));
         assert_eq!(clock.now(), moment(0));
