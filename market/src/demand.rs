@@ -430,6 +430,37 @@ impl Demand {
         }
     }
 
+    /// The demand of a half where it is a hybrid one, and the whole where it is not.
+    #[must_use]
+    pub fn of_half(self, half: Option<Half>) -> Self {
+        match (self, half) {
+            (Self::Hybrid(hybrid), Some(half)) => hybrid.half(half),
+            (demand, _) => demand,
+        }
+    }
+
+    /// Where its window is kept.
+    pub fn window_mut(&mut self) -> &mut Option<Window> {
+        match self {
+            Self::Gpus(demand) => &mut demand.window,
+            Self::Train(demand) => &mut demand.window,
+            Self::ServeRealtime(demand) => &mut demand.window,
+            Self::ServeBatch(demand) => &mut demand.window,
+            Self::Hybrid(demand) => &mut demand.window,
+        }
+    }
+
+    /// Where its ceiling is kept.
+    pub fn ceiling_mut(&mut self) -> &mut Option<Ceiling> {
+        match self {
+            Self::Gpus(demand) => &mut demand.ceiling,
+            Self::Train(demand) => &mut demand.ceiling,
+            Self::ServeRealtime(demand) => &mut demand.ceiling,
+            Self::ServeBatch(demand) => &mut demand.ceiling,
+            Self::Hybrid(demand) => &mut demand.ceiling,
+        }
+    }
+
     /// By when its work must be done, if the demand has a deadline.
     #[must_use]
     pub const fn deadline(&self) -> Option<DateTime<Utc>> {

@@ -50,7 +50,9 @@ macro_rules! event_types {
 event_types! {
     /// Capacity was set aside.
     ReservationHeld = "reservation.held",
-    /// The tenant confirmed the hold.
+    /// The tenant confirmed a later start; it is ordered in time.
+    ReservationScheduled = "reservation.scheduled",
+    /// The tenant confirmed the hold, or a scheduled start is being ordered.
     ReservationConfirmed = "reservation.confirmed",
     /// Machines are being ordered and verified.
     ReservationProvisioning = "reservation.provisioning",
@@ -68,6 +70,18 @@ event_types! {
     ReservationClosed = "reservation.closed",
     /// The end of the window was moved to a later time.
     ReservationExtended = "reservation.extended",
+    /// A scheduled start was moved, because the run before it ends at another time.
+    ReservationStartMoved = "reservation.start_moved",
+    /// A scheduled start is due and cannot be ordered yet; `held_back_by` is `budget`, `limit` or `no_capacity`.
+    /// The broker tries again until `window_end`.
+    ReservationStartHeldBack = "reservation.start_held_back",
+    /// The run that a fleet follows failed or was cancelled. The fleet starts at its date, in an hour at the
+    /// earliest where that is allowed; cancelling it is free.
+    ReservationRunFailed = "reservation.run_failed",
+    /// It starts within an hour, and again within ten minutes; `minutes_left` says when.
+    ReservationStartsSoon = "reservation.starts_soon",
+    /// It ends within an hour, and again within ten minutes; `minutes_left` says when.
+    ReservationEndsSoon = "reservation.ends_soon",
     /// The tenant asked for the end before the hand-off.
     ReservationCancelRequested = "reservation.cancel_requested",
     /// The tenant asked for the end.
@@ -134,6 +148,7 @@ impl EventType {
         use ReservationState as S;
         match state {
             S::Held => Self::ReservationHeld,
+            S::Scheduled => Self::ReservationScheduled,
             S::Confirmed => Self::ReservationConfirmed,
             S::Provisioning => Self::ReservationProvisioning,
             S::Replacing => Self::ReservationReplacing,
@@ -265,7 +280,7 @@ mod tests {
             .into_iter()
             .map(|state| (EventType::of_reservation(state), state.as_str()))
             .collect();
-        assert_eq!(kinds.len(), 9);
+        assert_eq!(kinds.len(), 10);
         for (kind, state) in kinds {
             assert_eq!(kind.as_str(), format!("reservation.{state}"));
         }

@@ -1,4 +1,4 @@
-//! A quote: our price for a placement, frozen until it lapses.
+//! A quote: our price for a placement, frozen until it lapses. For a later start it is a bound.
 
 use std::ops::Range;
 
@@ -6,12 +6,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::capacity::Covered;
-use crate::demand::Half;
+use crate::demand::{Ceiling, Half};
 use crate::ids::{PlanId, QuoteId};
-use crate::money::{Money, MoneyError, Rate};
+use crate::money::{Currency, Money, MoneyError, Rate};
 use crate::offer::Offer;
 
-/// One line of a quote: a number of nodes of one offer at a frozen rate.
+/// One line of a quote: a number of nodes of one offer at a frozen rate, or, for a later start, at today's
+/// rate and under a bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuoteLine {
     /// The line's number, from 0; leases and charges name it.
@@ -20,8 +21,13 @@ pub struct QuoteLine {
     pub offer: Offer,
     /// Nodes taken of it.
     pub nodes: u32,
-    /// The tenant's price per GPU-hour, at any cost of a replacement to the broker.
+    /// The tenant's price per GPU-hour, at any cost of a replacement to the broker. For a later start it is
+    /// today's price.
     pub rate: Rate,
+    /// The bound of a later start per GPU-hour; `None`: the rate is frozen. What is ordered instead of this line
+    /// may cost more per GPU, but everything together no more than all bounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_at_most: Option<Rate>,
     /// The half of a hybrid demand that it is for; absent for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half: Option<Half>,
@@ -76,6 +82,36 @@ impl QuoteLine {
     }
 }
 
+/// The most that lines with bounds cost for an hour: the sum of the bounds, or the ceiling on everything where
+/// that is lower.
+///
+/// Errors: [`MoneyError::Overflow`].
+pub fn most_per_hour(lines: &[QuoteLine], ceiling: Option<&Ceiling>) -> Result<Money, MoneyError> {
+    let mut sum = Money::zero(Currency::Usd);
+    for line in lines {
+        let bound = line.rate_at_most.unwrap_or(line.rate).money_per_gpu_hour();
+        sum = sum.checked_add(bound.checked_mul(i64::from(line.gpus()))?)?;
+    }
+    let limit = ceiling.and_then(|ceiling| ceiling.usd_per_hour);
+    Ok(limit.map_or(sum, |limit| sum.min(limit)))
+}
+
+/// Whether these lines have bounds instead of frozen rates: those of a later start that is not ordered yet, for
+/// which nothing is set aside.
+#[must_use]
+pub fn is_bounded(lines: &[QuoteLine]) -> bool {
+    lines.iter().any(|line| line.rate_at_most.is_some())
+}
+
+/// The run that a fleet waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Follows<Run> {
+    /// The run: its quote, then its reservation.
+    pub run: Run,
+    /// How long the weights take from the run to the fleet. Units: seconds.
+    pub staging_seconds: i64,
+}
+
 /// Our price for a placement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Quote {
@@ -85,6 +121,10 @@ pub struct Quote {
     pub plan_id: PlanId,
     /// The sold lines.
     pub lines: Vec<QuoteLine>,
+    /// The later start that it is for; `None`: from its confirmation on.
+    pub starts_at: Option<DateTime<Utc>>,
+    /// The quote of the run after which the fleet starts.
+    pub follows: Option<Follows<QuoteId>>,
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// When it lapses.

@@ -64,8 +64,10 @@ impl CloseReason {
 /// The state of a reservation. Only [`ReservationState::next`] makes a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReservationState {
-    /// Capacity is set aside; costs nothing; lapses.
+    /// Capacity is set aside, or a later start is offered; costs nothing; lapses.
     Held,
+    /// Confirmed for a later start; nothing is set aside or ordered yet.
+    Scheduled,
     /// Confirmed; the leases are about to be requested.
     Confirmed,
     /// Leases are requested, booting or verifying.
@@ -89,6 +91,12 @@ pub enum ReservationState {
 pub enum ReservationEvent {
     /// The tenant confirmed the hold.
     Confirm,
+    /// The tenant confirmed the hold of a later start.
+    ConfirmLater,
+    /// The start is near enough to order, and what is ordered is set aside.
+    StartDue,
+    /// Nothing could be ordered by the latest start.
+    StartMissed,
     /// The hold expired.
     HoldLapsed,
     /// The tenant cancelled.
@@ -126,7 +134,9 @@ impl ReservationEvent {
     #[must_use]
     pub const fn as_attempt(self) -> &'static str {
         match self {
-            Self::Confirm => "be confirmed",
+            Self::Confirm | Self::ConfirmLater => "be confirmed",
+            Self::StartDue => "be started",
+            Self::StartMissed => "miss its start",
             Self::HoldLapsed => "lapse",
             Self::Cancel => "be cancelled",
             Self::LeasesRequested => "have its leases requested",
@@ -162,6 +172,7 @@ impl ReservationState {
     pub fn all() -> Vec<Self> {
         let plain = [
             Self::Held,
+            Self::Scheduled,
             Self::Confirmed,
             Self::Provisioning,
             Self::Replacing,
@@ -185,10 +196,15 @@ impl ReservationState {
         use ReservationState as S;
         match (self, event) {
             (S::Held, E::Confirm) => Ok(S::Confirmed),
+            (S::Held, E::ConfirmLater) => Ok(S::Scheduled),
+            (S::Scheduled, E::StartDue) => Ok(S::Confirmed),
+            (S::Scheduled, E::StartMissed) => Ok(S::Closed(Why::NoCapacity)),
             (S::Held, E::HoldLapsed) => Ok(S::Closed(Why::Expired)),
-            (S::Held | S::Confirmed, E::Cancel) => Ok(S::Closed(Why::Cancelled)),
+            (S::Held | S::Scheduled | S::Confirmed, E::Cancel) => Ok(S::Closed(Why::Cancelled)),
             (S::Confirmed, E::LeasesRequested) => Ok(S::Provisioning),
-            (S::Confirmed, E::CandidatesExhausted) => Ok(S::Closed(Why::NoCapacity)),
+            (S::Confirmed, E::CandidatesExhausted | E::WindowEnded) => {
+                Ok(S::Closed(Why::NoCapacity))
+            }
             (S::Provisioning, E::AllPassed) => Ok(S::HandingOff),
             (S::Provisioning | S::HandingOff, E::LeaseFell) => Ok(S::Replacing),
             (S::Replacing, E::LeaseFell) => Ok(S::Replacing),
@@ -219,6 +235,7 @@ impl ReservationState {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Held => "held",
+            Self::Scheduled => "scheduled",
             Self::Confirmed => "confirmed",
             Self::Provisioning => "provisioning",
             Self::Replacing => "replacing",
@@ -237,6 +254,12 @@ impl ReservationState {
             Self::Releasing(why) | Self::Closed(why) => Some(why),
             _ => None,
         }
+    }
+
+    /// Whether machines may be ordered for it, or were: neither held, scheduled nor closed.
+    #[must_use]
+    pub const fn is_ordered(self) -> bool {
+        !matches!(self, Self::Held | Self::Scheduled | Self::Closed(_))
     }
 
     /// Whether it is over.
@@ -260,8 +283,11 @@ impl ReservationState {
 
 impl ReservationEvent {
     /// Every event.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Confirm,
+        Self::ConfirmLater,
+        Self::StartDue,
+        Self::StartMissed,
         Self::HoldLapsed,
         Self::Cancel,
         Self::LeasesRequested,

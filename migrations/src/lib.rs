@@ -31,6 +31,7 @@ mod m20261128_000019_unread_records;
 mod m20261128_000021_provider_binding;
 mod m20261128_000022_unused_limits;
 mod m20261128_000023_ended_holds;
+mod m20261129_000024_later_starts;
 mod tables;
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
@@ -63,6 +64,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261128_000021_provider_binding::Migration),
             Box::new(m20261128_000022_unused_limits::Migration),
             Box::new(m20261128_000023_ended_holds::Migration),
+            Box::new(m20261129_000024_later_starts::Migration),
         ]
     }
 }

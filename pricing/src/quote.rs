@@ -1,7 +1,7 @@
 //! A placement's price, frozen. Metering at the frozen rate is in [`crate::meter`].
 
 use market::demand::Ceiling;
-use market::money::{Currency, Money};
+use market::money::{Currency, Money, MoneyError, Rate, divide_half_even};
 use market::offer::Offer;
 use market::quote::QuoteLine;
 
@@ -30,6 +30,7 @@ pub fn quote_lines<'a>(
             offer: offer.clone(),
             nodes,
             rate,
+            rate_at_most: None,
             half: None,
             covered: None,
         });
@@ -52,6 +53,37 @@ pub fn cost_per_hour(lines: &[QuoteLine]) -> Result<Money, PriceError> {
     lines.iter().try_fold(Money::zero(currency), |sum, line| {
         Ok(sum.checked_add(line.cost_per_hour()?)?)
     })
+}
+
+/// Makes bounds of frozen rates, for a later start: the ceiling per GPU-hour; else, under a ceiling on
+/// everything, each line's share of it; else the rate.
+///
+/// Errors: [`PriceError::Money`].
+pub fn bound(lines: &mut [QuoteLine], ceiling: Option<&Ceiling>) -> Result<(), PriceError> {
+    let sum = cost_per_hour(lines)?;
+    let ceiling = ceiling.cloned().unwrap_or_default();
+    for line in lines {
+        line.rate_at_most = Some(match (ceiling.usd_per_gpu_hour, ceiling.usd_per_hour) {
+            (Some(rate), _) => rate,
+            (None, Some(limit)) => share_of(limit, line.rate, sum)?,
+            (None, None) => line.rate,
+        });
+    }
+    Ok(())
+}
+
+/// The part of a ceiling on everything for a rate, of rates that sum up to `sum` per hour.
+fn share_of(limit: Money, rate: Rate, sum: Money) -> Result<Rate, MoneyError> {
+    let rate = i128::from(rate.money_per_gpu_hour().units());
+    let share = divide_half_even(
+        rate * i128::from(limit.units()),
+        i128::from(sum.units()).max(1),
+    );
+    let share = i64::try_from(share).map_err(|_| MoneyError::Overflow)?;
+    Ok(Rate::per_gpu_hour(Money::from_units(
+        share,
+        limit.currency(),
+    )))
 }
 
 /// The tenant's cost for the first hour of all lines: committed nodes at the price that they still cost.
@@ -97,8 +129,9 @@ pub fn check_ceiling(lines: &[QuoteLine], ceiling: &Ceiling) -> Result<(), Price
 
 #[cfg(test)]
 mod tests {
-    use market::money::Rate;
     use market::quantity::GpuCount;
+
+    use market::quote::most_per_hour;
 
     use super::*;
     use crate::samples::{offer, usd};
@@ -147,6 +180,41 @@ mod tests {
             check_ceiling(&lines, &by_cost),
             Err(PriceError::CostAboveCeiling { .. })
         ));
+    }
+
+    #[test]
+    fn a_later_start_costs_at_most_the_ceiling_a_share_of_it_or_the_rate() {
+        let (eight, one) = (offer("24.00", 8), offer("1.00", 1));
+        let most = |by_gpu: Option<&str>, in_all: Option<&str>| {
+            let ceiling = Ceiling {
+                usd_per_gpu_hour: by_gpu.map(rate),
+                usd_per_hour: in_all.map(usd),
+            };
+            let mut lines = quote_lines([(&eight, 1), (&one, 1)]).expect("a quote");
+            bound(&mut lines, Some(&ceiling)).expect("bounds");
+            let each = lines
+                .iter()
+                .map(|line| line.rate_at_most.expect("one").to_string());
+            let hour = most_per_hour(&lines, Some(&ceiling)).expect("a sum");
+            (each.collect::<Vec<_>>().join(" "), hour.to_string())
+        };
+        let said = |each: &str, hour: &str| (each.to_owned(), hour.to_owned());
+        assert_eq!(most(None, None), said("3.00 1.00", "25.00"));
+        assert_eq!(most(Some("2.00"), None), said("2.00 2.00", "18.00"));
+        assert_eq!(most(None, Some("50.00")), said("6.00 2.00", "50.00"));
+        // Two thirds of three and of one, each rounded, make a unit more than the ceiling.
+        assert_eq!(
+            most(None, Some("16.66666667")),
+            said("2.00 0.66666667", "16.66666667")
+        );
+        assert_eq!(
+            most(Some("2.00"), Some("17.00")),
+            said("2.00 2.00", "17.00")
+        );
+        assert_eq!(
+            most(Some("2.00"), Some("19.00")),
+            said("2.00 2.00", "18.00")
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Months, TimeDelta, Utc};
 
 use super::{
     Demand, GpusDemand, Model, ModelShape, Policy, ServeBatchDemand, ServeCalibration, ServeHalf,
@@ -33,6 +33,22 @@ pub fn latest_end(now: DateTime<Utc>) -> DateTime<Utc> {
         .unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
+/// How far ahead a start may lie.
+const MONTHS_AHEAD: Months = Months::new(12);
+
+/// By how much the clock of a caller who asks for a start at once may be behind ours.
+const CLOCKS_APART: TimeDelta = TimeDelta::minutes(5);
+
+/// The least time that a later start must leave for the hand-off.
+const LEAST_WAIT: TimeDelta = TimeDelta::minutes(10);
+
+/// The latest start that can be asked for.
+#[must_use]
+pub fn latest_start(now: DateTime<Utc>) -> DateTime<Utc> {
+    now.checked_add_months(MONTHS_AHEAD)
+        .unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
 /// One thing that is wrong with a demand.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub struct DemandFault {
@@ -49,7 +65,6 @@ impl Demand {
     pub fn check(&self, now: DateTime<Utc>) -> Result<(), Vec<DemandFault>> {
         let mut faults = Faults(Vec::new());
         faults.shared("", self.shared(), now);
-        faults.starts_now("", self.shared(), now);
         match self {
             Self::Gpus(demand) => faults.gpus(demand),
             Self::Train(demand) => faults.train("", demand, now),
@@ -57,7 +72,6 @@ impl Demand {
             Self::ServeBatch(demand) => faults.serve_batch("", demand, now),
             Self::Hybrid(demand) => {
                 faults.shared("train.", demand.train.shared(), now);
-                faults.starts_now("train.", demand.train.shared(), now);
                 faults.train("train.", &demand.train, now);
                 match &demand.serve {
                     ServeHalf::ServeRealtime(serve) => {
@@ -208,7 +222,35 @@ impl Faults {
                 self.add(prefix, field, "must be within ten years");
             }
         }
-        let start = window.start_earliest.unwrap_or(now);
+        if let Some(start) = window.start_earliest {
+            if now - start > CLOCKS_APART {
+                let detail = format!(
+                    "{} is in the past; leave it out to start now",
+                    rfc3339(start)
+                );
+                self.add(prefix, "window.start_earliest", detail);
+            }
+            if start > latest_start(now) {
+                let detail = format!(
+                    "{} is more than a year ahead; plan again when it is nearer",
+                    rfc3339(start)
+                );
+                self.add(prefix, "window.start_earliest", detail);
+            }
+        }
+        let later = window.starts_after(now);
+        let start = later.unwrap_or(now);
+        for (field, latest, from) in [
+            ("window.start_latest", window.start_latest, start),
+            ("window.end", window.end.filter(|end| *end > start), start),
+        ] {
+            let is_tight = |latest| latest >= from && latest - start < LEAST_WAIT;
+            if later.is_some() && latest.is_some_and(is_tight) {
+                let detail = "must be at least 10 minutes after `window.start_earliest`, so that machines can be \
+                              handed over in between";
+                self.add(prefix, field, detail);
+            }
+        }
         if window.start_latest.is_some_and(|latest| latest < start) {
             self.add(
                 prefix,
@@ -218,19 +260,6 @@ impl Faults {
         }
         if window.end.is_some_and(|end| end <= start) {
             self.add(prefix, "window.end", "must be after the start");
-        }
-    }
-
-    /// Held capacity starts when it is confirmed; calendars of later starts come with windows. The
-    /// fleet of a hybrid demand follows its run, so it may say when.
-    fn starts_now(&mut self, prefix: &str, shared: Shared<'_>, now: DateTime<Utc>) {
-        let earliest = shared.window.and_then(|window| window.start_earliest);
-        if earliest.is_some_and(|earliest| earliest > now) {
-            self.add(
-                prefix,
-                "window.start_earliest",
-                "later starts are not sold yet; leave it out to start now",
-            );
         }
     }
 

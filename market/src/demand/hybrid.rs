@@ -430,6 +430,6 @@ mod tests {
         let fleet_later = hybrid(json!({}), json!({}), later.clone());
         assert_eq!(fields_at_fault(fleet_later), Vec::<String>::new());
         let run_later = hybrid(json!({}), later, json!({}));
-        assert_eq!(fields_at_fault(run_later), ["train.window.start_earliest"]);
+        assert_eq!(fields_at_fault(run_later), Vec::<String>::new());
     }
 }

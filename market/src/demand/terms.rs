@@ -10,14 +10,15 @@ use crate::ids::ProviderId;
 use crate::money::{Money, Rate};
 use crate::place::Country;
 
-/// How long we wait for capacity that is wanted for a duration, when no latest start is given.
+/// How long we wait for capacity that is wanted later or for a duration, when no latest start is given.
 const LONGEST_WAIT: TimeDelta = TimeDelta::hours(24);
 
 /// When the capacity is wanted. By default from now on, with an open end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// Not before this.
+    /// Not before this, at most a year ahead: it is ordered in time to be ready then, and used and charged
+    /// from then on. Without `start_latest` we wait a day from then on for the hand-off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_earliest: Option<DateTime<Utc>>,
     /// Not after this: capacity that is not handed off by then is given up and costs nothing.
@@ -34,15 +35,39 @@ pub struct Window {
 }
 
 impl Window {
+    /// The start where it is later than `now`; `None`: from now on.
+    #[must_use]
+    pub fn starts_after(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.start_earliest.filter(|earliest| *earliest > now)
+    }
+
     /// Until when we wait for capacity set aside at `held_at`; `None`: as long as any is sold.
     ///
-    /// That is the latest start, else a day where a duration counts from the hand-off, and never after the
-    /// end.
+    /// That is the latest start, else a day where the start is later or a duration counts from the hand-off,
+    /// and never after the end.
     #[must_use]
     pub fn given_up_at(&self, held_at: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let for_a_day = self.duration_hours.map(|_| held_at + LONGEST_WAIT);
-        let waited_for = self.start_latest.or(for_a_day);
-        [waited_for, self.end].into_iter().flatten().min()
+        match self.starts_after(held_at) {
+            Some(starts_at) => Some(self.given_up_after(starts_at)),
+            None if self.duration_hours.is_some() => Some(self.given_up_after(held_at)),
+            None => self.latest_given(),
+        }
+    }
+
+    /// The latest hand-off that the tenant gave: the latest start, and never after the end.
+    #[must_use]
+    pub fn latest_given(&self) -> Option<DateTime<Utc>> {
+        self.start_latest.into_iter().chain(self.end).min()
+    }
+
+    /// Until when we wait for capacity that is wanted from `starts_at` on: the latest start, else a day, and
+    /// never after the end.
+    #[must_use]
+    pub fn given_up_after(&self, starts_at: DateTime<Utc>) -> DateTime<Utc> {
+        let a_day_later = starts_at.checked_add_signed(LONGEST_WAIT);
+        let waited_for = self.start_latest.or(a_day_later);
+        let times = waited_for.into_iter().chain(self.end);
+        times.min().unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
     /// The latest that capacity set aside at `held_at` is handed off; at once, where nothing limits the wait.
@@ -190,7 +215,7 @@ mod tests {
             start_earliest: Some(at(100)),
             ..window(None, Some(10), None)
         };
-        assert_eq!(later.ends_by(at(0)), Some(at(110)));
+        assert_eq!(later.ends_by(at(0)), Some(at(134)));
     }
 
     #[test]
@@ -206,6 +231,30 @@ mod tests {
             (window(None, None, None), None),
         ] {
             assert_eq!(window.given_up_at(at(0)), given_up.map(at), "{window:?}");
+        }
+    }
+
+    #[test]
+    fn a_later_start_is_waited_for_a_day_from_then_on() {
+        for (window, given_up) in [
+            (window(None, None, None), 124),
+            (window(None, Some(500), None), 124),
+            (window(Some(101), Some(500), None), 101),
+            (window(Some(172), None, Some(150)), 150),
+            (window(None, None, Some(110)), 110),
+        ] {
+            let window = Window {
+                start_earliest: Some(at(100)),
+                ..window
+            };
+            assert_eq!(window.given_up_at(at(0)), Some(at(given_up)), "{window:?}");
+            assert_eq!(window.given_up_after(at(100)), at(given_up), "{window:?}");
+            // Once it has come, it is as if it were wanted at once.
+            let now = Window {
+                start_earliest: None,
+                ..window.clone()
+            };
+            assert_eq!(window.given_up_at(at(100)), now.given_up_at(at(100)));
         }
     }
 }

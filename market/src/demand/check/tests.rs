@@ -92,6 +92,49 @@ fn a_window_in_the_past_is_refused() {
 }
 
 #[test]
+fn a_start_lies_ahead_within_a_year_and_before_the_end() {
+    let window = |fields: &str| {
+        let window = format!(r#""window":{{"start_earliest":{fields}}}"#);
+        faults(&format!(
+            r#"{{"kind":"gpus","gpu":"any","count":1,{window}}}"#
+        ))
+    };
+    let fine = Vec::<String>::new();
+    // The caller's clock may be a little behind.
+    for start in [
+        "2026-11-21T11:56:00Z",
+        "2026-11-22T00:00:00Z",
+        "2027-11-21T12:00:00Z",
+    ] {
+        assert_eq!(window(&format!(r#""{start}""#)), fine, "{start}");
+    }
+    for (fields, fault) in [
+        (
+            r#""2026-11-21T11:54:00Z""#,
+            "window.start_earliest: 2026-11-21T11:54:00Z is in the past; leave it out to start now",
+        ),
+        (
+            r#""2027-11-21T12:00:01Z""#,
+            "window.start_earliest: 2027-11-21T12:00:01Z is more than a year ahead; plan again when it is nearer",
+        ),
+        (
+            r#""2026-12-01T00:00:00Z","end":"2026-12-01T00:00:00Z""#,
+            "window.end: must be after the start",
+        ),
+        (
+            r#""2026-12-01T00:00:00Z","start_latest":"2026-11-30T00:00:00Z""#,
+            "window.start_latest: must not be before the earliest start",
+        ),
+        (
+            r#""2026-12-01T00:00:00Z","start_latest":"2026-12-01T00:09:00Z""#,
+            "window.start_latest: must be at least 10 minutes after `window.start_earliest`, so that machines can be handed over in between",
+        ),
+    ] {
+        assert_eq!(window(fields), [fault], "{fields}");
+    }
+}
+
+#[test]
 fn impossible_numbers_are_all_named_at_once() {
     let found = faults(
         r#"{"kind":"gpus","gpu":"any","count":0,"nodes":0,"ceiling":{"usd_per_gpu_hour":"0"},"tenancy":[]}"#,
