@@ -341,7 +341,8 @@ fn serve_after(demand: &HybridDemand, now: DateTime<Utc>, runs: &[Candidate]) ->
     {
         let weights = bill::weights_bytes_of(demand).unwrap_or(0);
         let after = seconds.saturating_add(staging::slowest_seconds(weights));
-        let ready = bill::later(now, after).unwrap_or(now);
+        let starts_at = bill::run_starts_at(demand, now);
+        let ready = bill::later(starts_at, after).unwrap_or(starts_at);
         let window = pile.window.get_or_insert_default();
         window.start_earliest = Some(window.start_earliest.map_or(ready, |own| own.max(ready)));
     }

@@ -76,6 +76,14 @@ pub(super) fn train_in_time(demand: &HybridDemand) -> TrainDemand {
     train
 }
 
+/// When the run starts: at once, or at the later start that its half asks for.
+pub(super) fn run_starts_at(demand: &HybridDemand, now: DateTime<Utc>) -> DateTime<Utc> {
+    let train = demand.train_half();
+    let window = train.shared().window;
+    let later = window.and_then(|window| window.starts_after(now));
+    later.unwrap_or(now)
+}
+
 /// The bytes of the weights as they are served.
 ///
 /// Errors: [`MatchError::UnknownModel`].
@@ -106,7 +114,8 @@ impl<'a> Reckoning<'a> {
         let serve = demand.serve_half();
         let policy = |shared: Shared<'_>| shared.policy.cloned().unwrap_or_default();
         let window = serve.shared().window.cloned().unwrap_or_default();
-        let starts_at = now;
+        let train = demand.train_half();
+        let starts_at = run_starts_at(demand, now);
         let earliest = (runs.iter())
             .filter_map(run_seconds)
             .filter_map(|seconds| starts_at.checked_add_signed(TimeDelta::try_seconds(seconds)?))
@@ -130,7 +139,7 @@ impl<'a> Reckoning<'a> {
         };
         Ok(Self {
             snapshot,
-            train_policy: policy(demand.train_half().shared()),
+            train_policy: policy(train.shared()),
             serve_policy: policy(serve.shared()),
             weights_bytes: weights_bytes_of(demand)?,
             starts_at,
