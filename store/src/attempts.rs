@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use market::acceptance::AcceptanceRecord;
 use market::cooling::EarlyFailure;
 use market::ids::{LeaseId, OfferId, ProviderId, TenantId};
@@ -22,6 +22,9 @@ use crate::scope::service_wide;
 
 /// The provider, the offer, the outcome, and whether a machine had been handed over.
 type Ended = (Text<ProviderId>, Text<OfferId>, Word<LeaseEvent>, bool);
+
+/// How many of a provider's last passed orders are searched for one SKU.
+const ORDERS_LOOKED_AT: u64 = 500;
 
 /// Regions of providers.
 pub type Regions = BTreeSet<(ProviderId, String)>;
@@ -130,6 +133,34 @@ impl Attempts<'_> {
         Ok(there.map(|(id, _)| id.0).collect())
     }
 
+    /// How long the last orders of a provider's SKU took from the order to the verdict that their nodes passed,
+    /// the latest first, at most `most` of them.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn times_to_pass(
+        &self,
+        provider: &ProviderId,
+        sku: &str,
+        most: usize,
+    ) -> Result<Vec<TimeDelta>, StoreError> {
+        let passed: Vec<(Json<Offer>, Moment, Moment)> = Entity::find()
+            .select_only()
+            .join(JoinType::InnerJoin, its_lease())
+            .column(leases::Column::Offer)
+            .column(leases::Column::RequestedAt)
+            .column(Column::At)
+            .filter(Column::ProviderId.eq(Text(provider.clone())))
+            .filter(Column::Outcome.eq(Word(LeaseEvent::Passed)))
+            .order_by_desc(Column::Id)
+            .limit(ORDERS_LOOKED_AT)
+            .into_tuple()
+            .all(&self.store.read)
+            .await?;
+        let of_sku = passed.into_iter().filter(|(offer, ..)| offer.0.sku == sku);
+        let times = of_sku.map(|(_, requested, at)| at.at() - requested.at());
+        Ok(times.take(most).collect())
+    }
+
     /// For each offer, the reservations whose orders failed since then before their machines were handed
     /// over.
     ///
@@ -161,16 +192,20 @@ impl Attempts<'_> {
     }
 }
 
+/// The lease of an order.
+fn its_lease() -> RelationDef {
+    Entity::belongs_to(leases::Entity)
+        .from(Column::LeaseId)
+        .to(leases::Column::Id)
+        .into()
+}
+
 /// The outcomes since then of orders that were sent, with their leases. An order that we never sent is not
 /// evidence about a provider.
 fn sent_since(since: DateTime<Utc>) -> Select<Entity> {
-    let lease: RelationDef = Entity::belongs_to(leases::Entity)
-        .from(Column::LeaseId)
-        .to(leases::Column::Id)
-        .into();
     Entity::find()
         .select_only()
-        .join(JoinType::InnerJoin, lease)
+        .join(JoinType::InnerJoin, its_lease())
         .filter(Column::At.gte(Moment::from(since)))
         .filter(leases::Column::Attempts.gt(0))
 }

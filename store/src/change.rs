@@ -1,6 +1,7 @@
 //! The result of a worker's round. [`Work::apply`](crate::work::Work::apply) writes all of it, or nothing.
 
 use chrono::{DateTime, Utc};
+use market::event::EventType;
 use market::ids::{LeaseId, VerificationId};
 use market::lease::{LeaseEvent, LeaseState};
 use market::ledger::Transaction;
@@ -11,6 +12,7 @@ use market::reservation::ReservationState;
 use market::usage::Charge;
 
 use crate::leases::Missing;
+use crate::reservations::Notices;
 use crate::verifications::{NewVerification, VerificationState};
 
 /// The result of a worker's round. The default changes nothing and releases the claim.
@@ -20,6 +22,10 @@ pub struct Change {
     pub reservation: Option<ReservationMove>,
     /// The change of the window's end.
     pub window_end: WindowEnd,
+    /// Further events of the reservation.
+    pub events: Vec<ReservationNotice>,
+    /// The notices of it that its tenant got by now; `None` leaves them.
+    pub notices: Option<Notices>,
     /// The error of this round; `None` when there was none.
     pub last_error: Option<String>,
     /// When a worker should look next; `None` waits for a nudge. If someone nudged meanwhile, it is at once.
@@ -43,6 +49,15 @@ pub struct Change {
     pub charges: Vec<Charge>,
     /// Transactions to post to the ledger.
     pub transactions: Vec<Transaction>,
+}
+
+/// An event of a reservation beside those of its steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReservationNotice {
+    /// The kind of event.
+    pub kind: EventType,
+    /// Its details, by their names.
+    pub details: Vec<(&'static str, serde_json::Value)>,
 }
 
 /// A change of a reservation's window end.

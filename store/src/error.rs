@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use market::hold_rules::REFUSED_AFTER;
-use market::ids::{CommitmentId, OfferId, ProviderId};
+use market::ids::{CommitmentId, OfferId, ProviderId, ReservationId};
 use market::spending::{BudgetExceeded, LimitExceeded};
 use sea_orm::{DbErr, RuntimeErr, SqlErr, SqlxError};
 
@@ -130,6 +130,50 @@ pub enum Conflict {
     CommitmentUsed {
         /// The commitment.
         commitment: CommitmentId,
+    },
+    /// The run that a fleet is to follow is over or ending.
+    #[error(
+        "reservation {run} is over or ending, so nothing can follow it; leave out `follows` and set `window.start_earliest`, or plan the pair again"
+    )]
+    RunOver {
+        /// The run.
+        run: ReservationId,
+    },
+    /// The run that a fleet is to follow ends after the latest start of the fleet.
+    #[error(
+        "reservation {run} ends too late for what is to follow it, which must start by {}; give it a later latest start",
+        latest.to_rfc3339_opts(SecondsFormat::Secs, true)
+    )]
+    RunTooLate {
+        /// The run.
+        run: ReservationId,
+        /// The latest start of the fleet.
+        latest: DateTime<Utc>,
+    },
+    /// As many fleets follow a run as may.
+    #[error("{most} reservations follow {run} already, and no more may; cancel one first")]
+    TooManyFollowers {
+        /// The run.
+        run: ReservationId,
+        /// How many may.
+        most: u64,
+    },
+    /// The fleet that follows a run cannot start as late as an extension would have it.
+    #[error(
+        "reservation {fleet} follows it and must start by {latest}{why}; extend to {most} at the latest, or cancel {fleet} first",
+        latest = latest.to_rfc3339_opts(SecondsFormat::Secs, true),
+        most = most.to_rfc3339_opts(SecondsFormat::Secs, true),
+        why = if *.ordered { ", and its machines are ordered" } else { "" }
+    )]
+    FleetFollows {
+        /// The fleet.
+        fleet: ReservationId,
+        /// Its latest start.
+        latest: DateTime<Utc>,
+        /// The latest end of the run.
+        most: DateTime<Utc>,
+        /// Whether the machines of the fleet are ordered already.
+        ordered: bool,
     },
     /// The webhook endpoint is disabled.
     #[error("the webhook endpoint is disabled; enable it first")]

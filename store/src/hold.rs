@@ -8,7 +8,7 @@ use market::hold_rules::{self, HoldLength};
 use market::ids::{
     OfferId, PlanId, PrincipalId, ProjectId, ProviderId, QuoteId, ReservationId, TenantId,
 };
-use market::quote::QuoteLine;
+use market::quote::{Follows, QuoteLine, is_bounded};
 use market::reservation::{ReservationEvent, ReservationState};
 use market::tags::{Attribution, Tags};
 use market::verification::Level;
@@ -20,10 +20,12 @@ use sea_orm::{
 
 use crate::entity::column::{Json, Moment, Text, Word};
 use crate::entity::{holds, projects, reservations};
+use crate::events::NewEvent;
 use crate::idempotency::{self, Completion};
 use crate::reservations::{RequestedAction, Reservation, TenantReservations};
 use crate::tx::transaction;
-use crate::{Conflict, StoreError, commands, coverage, events, providers, quotes, spending, stock};
+use crate::{Conflict, Store, StoreError};
+use crate::{commands, coverage, events, followers, providers, quotes, spending, stock};
 
 /// A reservation to be placed. Its holds are for the nodes of its lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +58,10 @@ pub struct NewReservation {
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
+    /// The later start; `None`: from its confirmation on.
+    pub starts_at: Option<DateTime<Utc>>,
+    /// The run after which it starts, which is the tenant's.
+    pub follows: Option<Follows<ReservationId>>,
     /// Until when we wait for its hand-off; `None`: without a limit. The hand-off sets its end.
     pub window_end: Option<DateTime<Utc>>,
     /// When the hold lapses unless it is confirmed; sooner where [`hold_rules`] require it.
@@ -66,7 +72,8 @@ pub struct NewReservation {
 
 impl TenantReservations<'_> {
     /// Takes the quote and sets the stock aside. A reservation to be confirmed at once is confirmed with it,
-    /// or not placed at all.
+    /// or not placed at all. One with bounds for prices starts later: it sets nothing aside, and stock,
+    /// commitments and providers are checked when it is ordered.
     ///
     /// Errors: [`StoreError::LimitExceeded`] and [`StoreError::BudgetExceeded`], which are checked
     /// against all that the tenant has, also when several holds are placed at once;
@@ -74,7 +81,9 @@ impl TenantReservations<'_> {
     /// [`Conflict::CommitmentUsed`] when a commitment has not;
     /// [`Conflict::QuoteTaken`] and
     /// [`Conflict::QuoteLapsed`]; [`StoreError::NotFound`] for a
-    /// quote or project that is not the tenant's;
+    /// quote, project or run that is not the tenant's;
+    /// [`Conflict::RunOver`], [`Conflict::RunTooLate`] and [`Conflict::TooManyFollowers`] for a run that it
+    /// cannot follow;
     /// [`Conflict::ProviderDisabled`] and
     /// [`Conflict::ProviderQuarantined`];
     /// [`Conflict::TooManyUnused`], or, where it is confirmed at once,
@@ -87,57 +96,145 @@ impl TenantReservations<'_> {
         completion: Option<Completion<'_, Reservation>>,
     ) -> Result<Reservation, StoreError> {
         let (store, tenant) = (self.store, self.tenant);
-        let needs = needs(&new.lines);
-        let sellers = new.lines.iter().map(|line| line.offer.provider.clone());
-        let sellers: BTreeSet<ProviderId> = sellers.collect();
-        let held = hold_rows(new.id, &new.lines)?;
-        let waits = !new.confirmed_at_once;
-        let nodes = if waits { needs.values().sum() } else { 0 };
-        let placed = new.into_row(tenant, now);
+        let new = Placement::of(new, tenant, now);
         transaction!(store, |tx| {
-            let mut row = placed.clone();
-            own_project(tx, tenant, row.project_id.0).await?;
-            quotes::take(tx, tenant, row.quote_id.0, row.id.0, now).await?;
-            providers::check_open(tx, &sellers, now).await?;
-            spending::check_hold(tx, store.limits, &row, waits.then_some(nodes), now).await?;
-            if !waits {
-                spending::check_confirm(tx, store.limits, &row, now).await?;
-            }
-            stock::check(tx, store.stock, row.id.0, &needs, now).await?;
-            if waits {
-                shorten(tx, &mut row, &needs, now).await?;
-            }
-            let mut told = vec![events::reservation_moved(tx, &row, None).await?];
-            if !waits {
-                let from = row.state()?;
-                let to = from.next(ReservationEvent::Confirm);
-                commands::move_to(tx, &mut row, to.map_err(StoreError::corrupt)?, now).await?;
-                row.version += 1;
-                told.push(events::reservation_moved(tx, &row, Some(from)).await?);
-            }
-            reservations::Entity::insert(row.clone().into_active_model())
-                .exec_without_returning(tx)
-                .await?;
-            let held = held.iter().cloned().map(IntoActiveModel::into_active_model);
-            holds::Entity::insert_many(held)
-                .exec_without_returning(tx)
-                .await?;
-            coverage::take(tx, tenant, row.id.0, &row.lines.0, now).await?;
-            let reservation = Reservation::try_from(row.clone())?;
+            let (reservation, told) = place(tx, store, new.clone(), now).await?;
             idempotency::complete(tx, tenant, completion.as_ref(), &reservation).await?;
             events::append(tx, tenant, &told, now).await?;
             Ok(reservation)
         })
     }
+
+    /// Takes the quotes of a run and of the fleet that follows it, both or neither. Their holds lapse
+    /// together, at the earlier time.
+    ///
+    /// Errors: as [`TenantReservations::place_hold`].
+    pub async fn place_pair(
+        &self,
+        [run, fleet]: [NewReservation; 2],
+        now: DateTime<Utc>,
+        completion: Option<Completion<'_, [Reservation; 2]>>,
+    ) -> Result<[Reservation; 2], StoreError> {
+        let (store, tenant) = (self.store, self.tenant);
+        let run = Placement::of(run, tenant, now);
+        let fleet = Placement::of(fleet, tenant, now);
+        transaction!(store, |tx| {
+            let (first, mut told) = place(tx, store, run.clone(), now).await?;
+            let mut fleet = fleet.clone();
+            let lapses = fleet.row.hold_expires_at.min(first.hold_expires_at.into());
+            fleet.row.hold_expires_at = lapses;
+            fleet.row.due_at = Some(lapses);
+            let (second, more) = place(tx, store, fleet, now).await?;
+            told.extend(more);
+            let pair = [first, second];
+            idempotency::complete(tx, tenant, completion.as_ref(), &pair).await?;
+            events::append(tx, tenant, &told, now).await?;
+            Ok(pair)
+        })
+    }
 }
 
-/// Lets a hold that waits for confirmation last as long as the rules allow, or refuses it.
+/// A hold about to be placed.
+#[derive(Debug, Clone)]
+struct Placement {
+    row: reservations::Model,
+    /// Whether it waits for its confirmation.
+    waits: bool,
+    sellers: BTreeSet<ProviderId>,
+}
+
+impl Placement {
+    fn of(new: NewReservation, tenant: TenantId, now: DateTime<Utc>) -> Self {
+        let sellers = new.lines.iter().map(|line| line.offer.provider.clone());
+        Self {
+            sellers: sellers.collect(),
+            waits: !new.confirmed_at_once,
+            row: new.into_row(tenant, now),
+        }
+    }
+}
+
+/// Places a hold within a transaction; returns it with its events.
+async fn place(
+    tx: &DatabaseTransaction,
+    store: &Store,
+    new: Placement,
+    now: DateTime<Utc>,
+) -> Result<(Reservation, Vec<NewEvent>), StoreError> {
+    let Placement {
+        mut row,
+        waits,
+        sellers,
+    } = new;
+    let tenant = row.tenant_id.0;
+    let is_later = is_bounded(&row.lines.0);
+    let needs = needs(&row.lines.0);
+    own_project(tx, tenant, row.project_id.0).await?;
+    quotes::take(tx, tenant, row.quote_id.0, row.id.0, now).await?;
+    followers::join(tx, tenant, &mut row).await?;
+    row.ends_at = row.latest_end().map(Moment::from);
+    let nodes = match waits && !is_later {
+        true => needs.values().sum(),
+        false => 0,
+    };
+    if !is_later {
+        providers::check_open(tx, &sellers, now).await?;
+    }
+    spending::check_hold(tx, store.limits, &row, waits.then_some(nodes), now).await?;
+    if !waits {
+        spending::check_confirm(tx, store.limits, &row, now).await?;
+    }
+    if !is_later {
+        stock::check(tx, store.stock, row.id.0, &needs, now).await?;
+    }
+    if waits {
+        shorten(tx, &mut row, (!is_later).then_some(&needs), now).await?;
+    }
+    let mut told = vec![events::reservation_moved(tx, &row, None).await?];
+    if !waits {
+        let from = row.state()?;
+        let to = from.next(match is_later {
+            true => ReservationEvent::ConfirmLater,
+            false => ReservationEvent::Confirm,
+        });
+        commands::move_to(tx, &mut row, to.map_err(StoreError::corrupt)?, now).await?;
+        row.version += 1;
+        told.push(events::reservation_moved(tx, &row, Some(from)).await?);
+    }
+    reservations::Entity::insert(row.clone().into_active_model())
+        .exec_without_returning(tx)
+        .await?;
+    if !is_later {
+        set_aside(tx, &row, now).await?;
+    }
+    Ok((Reservation::try_from(row)?, told))
+}
+
+/// Sets the nodes of a reservation's lines aside, and their part of commitments; the caller checked the
+/// stock.
+///
+/// Errors: [`Conflict::CommitmentUsed`].
+pub(crate) async fn set_aside(
+    tx: &DatabaseTransaction,
+    row: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let held = hold_rows(row.id.0, &row.lines.0)?;
+    let held = held.into_iter().map(IntoActiveModel::into_active_model);
+    holds::Entity::insert_many(held)
+        .exec_without_returning(tx)
+        .await?;
+    coverage::take(tx, row.tenant_id.0, row.id.0, &row.lines.0, now).await
+}
+
+/// Lets a hold that waits for confirmation last as long as the rules allow, or refuses it. `needs` are the
+/// nodes that others cannot take meanwhile; one that sets none aside is never short.
 ///
 /// Errors: [`Conflict::TooManyUnused`].
 async fn shorten(
     tx: &DatabaseTransaction,
     row: &mut reservations::Model,
-    needs: &BTreeMap<OfferId, u32>,
+    needs: Option<&BTreeMap<OfferId, u32>>,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
     let tenant = row.tenant_id.0;
@@ -150,8 +247,11 @@ async fn shorten(
             }
             .into());
         }
-        HoldLength::Short => true,
-        HoldLength::Usual => stock::takes_much(tx, tenant, needs).await?,
+        HoldLength::Short => needs.is_some(),
+        HoldLength::Usual => match needs {
+            Some(needs) => stock::takes_much(tx, tenant, needs).await?,
+            None => false,
+        },
     };
     if is_short {
         let short = now + TimeDelta::seconds(hold_rules::SHORT_SECONDS);
@@ -192,7 +292,7 @@ async fn unused(
 }
 
 /// Nodes wanted of each offer; two lines may name the same one.
-fn needs(lines: &[QuoteLine]) -> BTreeMap<OfferId, u32> {
+pub(crate) fn needs(lines: &[QuoteLine]) -> BTreeMap<OfferId, u32> {
     let mut needs = BTreeMap::new();
     for line in lines {
         let nodes: &mut u32 = needs.entry(line.offer.offer_id).or_default();
@@ -218,8 +318,7 @@ fn hold_rows(id: ReservationId, lines: &[QuoteLine]) -> Result<Vec<holds::Model>
 
 impl NewReservation {
     fn into_row(self, tenant: TenantId, now: DateTime<Utc>) -> reservations::Model {
-        let in_use = spending::of_lines(&self.lines, &[]);
-        reservations::Model {
+        let mut row = reservations::Model {
             id: Text(self.id),
             tenant_id: Text(tenant),
             project_id: Text(self.project_id),
@@ -252,10 +351,17 @@ impl NewReservation {
             last_error: None,
             created_by: self.created_by.map(Text),
             stopped_by: None,
-            gpus: in_use.map(|(gpus, _)| gpus),
-            units_per_hour: in_use.map(|(_, units)| units),
+            gpus: None,
+            units_per_hour: None,
             verification: Some(Word(self.verification)),
-        }
+            starts_at: self.starts_at.map(Moment::from),
+            ends_at: None,
+            follows: self.follows.map(|follows| Text(follows.run)),
+            staging_seconds: self.follows.map(|follows| follows.staging_seconds),
+            notices: None,
+        };
+        spending::set_in_use(&mut row, &[]);
+        row
     }
 }
 

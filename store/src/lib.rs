@@ -35,6 +35,7 @@ pub mod events;
 mod failure;
 #[cfg(feature = "fixture")]
 pub mod fixture;
+pub mod followers;
 pub mod hold;
 pub mod idempotency;
 pub mod indexed_query;
@@ -62,6 +63,7 @@ pub mod sightings;
 pub mod signing_keys;
 pub mod spending;
 pub mod ssh_keys;
+pub mod start;
 mod stock;
 pub mod tenants;
 mod tx;

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use market::ids::{QuoteId, ReservationId, TenantId};
-use market::quote::Quote;
+use market::quote::{Follows, Quote};
 use sea_orm::sea_query::Expr;
 use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryFilter};
 
@@ -35,12 +35,33 @@ impl From<Model> for KeptQuote {
                 id: row.id.0,
                 plan_id: row.plan_id.0,
                 lines: row.lines.0,
+                starts_at: row.starts_at.map(Moment::at),
+                follows: row.follows.map(|run| Follows {
+                    run: run.0,
+                    staging_seconds: row.staging_seconds.unwrap_or(0),
+                }),
                 created_at: row.created_at.at(),
                 expires_at: row.expires_at.at(),
             },
             tenant_id: row.tenant_id.0,
             taken_by: row.taken_by.map(|taken| taken.0),
         }
+    }
+}
+
+fn row(tenant: TenantId, quote: &Quote) -> Model {
+    Model {
+        id: Text(quote.id),
+        tenant_id: Text(tenant),
+        plan_id: Text(quote.plan_id),
+        lines: Json(quote.lines.clone()),
+        state: OPEN.to_owned(),
+        taken_by: None,
+        created_at: quote.created_at.into(),
+        expires_at: quote.expires_at.into(),
+        starts_at: quote.starts_at.map(Moment::from),
+        follows: quote.follows.map(|follows| Text(follows.run)),
+        staging_seconds: quote.follows.map(|follows| follows.staging_seconds),
     }
 }
 
@@ -56,16 +77,7 @@ impl TenantQuotes<'_> {
         quote: &Quote,
         completion: Option<Completion<'_, KeptQuote>>,
     ) -> Result<KeptQuote, StoreError> {
-        let row = Model {
-            id: Text(quote.id),
-            tenant_id: Text(self.tenant),
-            plan_id: Text(quote.plan_id),
-            lines: Json(quote.lines.clone()),
-            state: OPEN.to_owned(),
-            taken_by: None,
-            created_at: quote.created_at.into(),
-            expires_at: quote.expires_at.into(),
-        };
+        let row = row(self.tenant, quote);
         transaction!(self.store, |tx| {
             Entity::insert(row.clone().into_active_model())
                 .exec_without_returning(tx)
@@ -73,6 +85,22 @@ impl TenantQuotes<'_> {
             let kept = KeptQuote::from(row.clone());
             idempotency::complete(tx, self.tenant, completion.as_ref(), &kept).await?;
             Ok(kept)
+        })
+    }
+
+    /// Stores the quotes of a run and its fleet, open: both or neither.
+    ///
+    /// Errors: as [`TenantQuotes::insert`].
+    pub async fn insert_pair(
+        &self,
+        pair: &[Quote; 2],
+        completion: Option<Completion<'_, [Quote; 2]>>,
+    ) -> Result<(), StoreError> {
+        let rows = pair.each_ref().map(|quote| row(self.tenant, quote));
+        transaction!(self.store, |tx| {
+            let rows = rows.clone().map(IntoActiveModel::into_active_model);
+            Entity::insert_many(rows).exec_without_returning(tx).await?;
+            idempotency::complete(tx, self.tenant, completion.as_ref(), pair).await
         })
     }
 

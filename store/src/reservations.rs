@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
 use market::identity::Projects;
 use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId, TenantId};
-use market::quote::QuoteLine;
+use market::quote::{Follows, QuoteLine};
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
 use market::verification::Level;
@@ -38,6 +38,31 @@ pub enum RequestedAction {
     Release,
 }
 
+/// The notices that a tenant got. Of a start and an end it is the last, with the moment that it was about, so
+/// that a moment that is moved is announced again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notices {
+    /// The start, and how long before it. Units: minutes.
+    pub start: Option<(DateTime<Utc>, u32)>,
+    /// The end, and how long before it. Units: minutes.
+    pub end: Option<(DateTime<Utc>, u32)>,
+    /// Why a due start was held back so far.
+    #[serde(default)]
+    pub held_back: BTreeSet<HoldBackReason>,
+}
+
+/// Why a due start is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldBackReason {
+    /// A cap that blocks new spending.
+    Budget,
+    /// A limit on what is in use at once.
+    Limit,
+    /// Nothing can be ordered under its ceiling.
+    NoCapacity,
+}
+
 /// A reservation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reservation {
@@ -63,7 +88,7 @@ pub struct Reservation {
     pub plan_id: PlanId,
     /// The quote it took.
     pub quote_id: QuoteId,
-    /// The sold lines, at frozen rates.
+    /// The sold lines: at frozen rates, or under bounds until a later start is ordered.
     pub lines: Vec<QuoteLine>,
     /// Whether it fails and is replaced as one.
     pub gang: bool,
@@ -77,6 +102,12 @@ pub struct Reservation {
     pub tags: Tags,
     /// The fixed fields for finance.
     pub attribution: Attribution,
+    /// When it starts, where that was later than its confirmation; `None`: from its confirmation on.
+    pub starts_at: Option<DateTime<Utc>>,
+    /// The run after which it starts.
+    pub follows: Option<Follows<ReservationId>>,
+    /// The notices of it that its tenant got.
+    pub notices: Notices,
     /// When it ends by itself; before the hand-off, when it is given up; `None` while that is open.
     pub window_end: Option<DateTime<Utc>>,
     /// When the hold lapses unless it is confirmed.
@@ -125,6 +156,14 @@ impl TryFrom<Model> for Reservation {
             ssh_public_keys: row.ssh_public_keys.0,
             tags: row.tags.0,
             attribution: row.attribution.0,
+            starts_at: row.starts_at.map(Moment::at),
+            follows: row.follows.map(|run| Follows {
+                run: run.0,
+                staging_seconds: row.staging_seconds.unwrap_or(0),
+            }),
+            notices: row
+                .notices
+                .map_or_else(Notices::default, |notices| notices.0),
             window_end: row.window_end.map(Moment::at),
             hold_expires_at: row.hold_expires_at.at(),
             created_at: row.created_at.at(),
@@ -151,6 +190,18 @@ impl Model {
     pub(crate) fn set_state(&mut self, state: ReservationState) {
         state.as_str().clone_into(&mut self.state);
         self.reason = state.reason().map(Word::<CloseReason>);
+    }
+
+    /// The latest that it can end, as far as its window limits that.
+    pub(crate) fn latest_end(&self) -> Option<DateTime<Utc>> {
+        let window_end = self.window_end.map(Moment::at);
+        if self.active_at.is_some() {
+            return window_end;
+        }
+        // Before the hand-off the row has the time that we wait for it, and the demand the length of use
+        // after it.
+        let window = self.demand.0.shared().window?;
+        window_end.map_or(window.end, |given_up_at| window.end_from(given_up_at))
     }
 
     /// Makes it due at once, even when a worker has claimed it.

@@ -6,30 +6,29 @@
 
 mod charged;
 mod check;
+mod in_use;
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+use market::demand::Ceiling;
 use market::ids::{ProjectId, ReservationId, TenantId};
 use market::lease::LeaseState;
-use market::money::Rate;
-use market::quote::QuoteLine;
+use market::money::{Money, Rate};
+use market::quote::{QuoteLine, is_bounded, most_per_hour};
 use market::reservation::ReservationState;
 use market::spending::{BudgetPeriod, InUse, OpenLine, RunningGpus, Span};
-use sea_orm::sea_query::Expr;
-use sea_orm::{
-    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, QueryFilter,
-    QuerySelect, QueryTrait,
-};
+use sea_orm::{ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait, QueryFilter};
 
 use crate::StoreError;
 use crate::entity::column::{Moment, Text};
-use crate::entity::{holds, leases, reservations, spent_days, spent_rates};
+use crate::entity::{leases, reservations, spent_days, spent_rates};
 use crate::reservations::RequestedAction;
 use crate::scope::tenant_scoped;
 
 pub(crate) use charged::{add_charges, charged_within};
-pub(crate) use check::{check_confirm, check_extension, check_hold, lock};
+pub(crate) use check::{check_confirm, check_extension, check_hold, check_start, lock};
+use in_use::{UsePeriod, in_use};
 
 /// A tenant's open reservations, and its charges of this month.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,7 +40,11 @@ pub struct Spending {
 /// A reservation that is not closed.
 #[derive(Debug, Clone, PartialEq)]
 struct OpenReservation {
+    id: ReservationId,
     project: ProjectId,
+    /// When it starts and ends, as far as both are known.
+    starts_at: Option<DateTime<Utc>>,
+    ends_at: Option<DateTime<Utc>>,
     lines: Vec<OpenLine>,
     in_use: InUse,
     burns: i128,
@@ -65,7 +68,8 @@ impl TenantSpending<'_> {
         read(&tx, self.tenant, now).await
     }
 
-    /// How much the tenant or one project of it has in use, summed by the database.
+    /// How much the tenant or one project of it has in use now, summed by the database. The GPUs and dollars
+    /// of a later start do not count before it.
     ///
     /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
     pub async fn in_use(
@@ -74,7 +78,7 @@ impl TenantSpending<'_> {
         now: DateTime<Utc>,
     ) -> Result<InUse, StoreError> {
         let tx = self.store.snapshot().await?;
-        in_use(&tx, self.tenant, project, now).await
+        in_use(&tx, self.tenant, project, UsePeriod::at(now), None).await
     }
 }
 
@@ -101,12 +105,20 @@ impl Spending {
             .sum()
     }
 
-    /// How much is in use.
+    /// How much is in use at a time, the time of the reading or a later one.
     #[must_use]
-    pub fn in_use(&self, project: Option<ProjectId>) -> InUse {
+    pub fn in_use(&self, project: Option<ProjectId>, now: DateTime<Utc>) -> InUse {
+        self.in_use_within(project, UsePeriod::at(now))
+    }
+
+    fn in_use_within(&self, project: Option<ProjectId>, time: UsePeriod) -> InUse {
         let mut sum = InUse::default();
         for open in self.of(project) {
-            sum += open.in_use;
+            let mut in_use = open.in_use;
+            if !time.overlaps(open) {
+                (in_use.gpus, in_use.units_per_hour) = (0, 0);
+            }
+            sum += in_use;
         }
         sum
     }
@@ -179,84 +191,24 @@ async fn read<C: ConnectionTrait>(
     Ok(Spending { open, days })
 }
 
-/// How much is in use, summed by the database. Where rows lack these columns, it reads their lines and
-/// leases.
-async fn in_use<C: ConnectionTrait>(
-    db: &C,
-    tenant: TenantId,
-    project: Option<ProjectId>,
-    now: DateTime<Utc>,
-) -> Result<InUse, StoreError> {
-    use reservations::Column;
-    // The sum of 64-bit integers has a wider type on PostgreSQL.
-    let sum = |what: &str| Expr::cust(format!("CAST(COALESCE(SUM({what}), 0) AS BIGINT)"));
-    let stands = Condition::any()
-        .add(Column::State.ne("held"))
-        .add(Column::HoldExpiresAt.gt(Moment::from(now)));
-    let sums: Option<(i64, i64, i64, i64, i64)> = reservations::Entity::find()
-        .select_only()
-        .column_as(Column::Id.count(), "reservations")
-        .column_as(Column::Gpus.count(), "counted")
-        .column_as(
-            sum("CASE WHEN state = 'held' THEN 1 ELSE 0 END"),
-            "open_holds",
-        )
-        .column_as(sum("gpus"), "gpus")
-        .column_as(sum("units_per_hour"), "units_per_hour")
-        .filter(Column::TenantId.eq(Text(tenant)))
-        .filter(Column::State.ne("closed"))
-        .filter(stands)
-        .apply_if(project, |query, project| {
-            query.filter(Column::ProjectId.eq(Text(project)))
-        })
-        .into_tuple()
-        .one(db)
-        .await?;
-    let (all, counted, open_holds, gpus, units_per_hour) = sums.unwrap_or_default();
-    if counted < all {
-        return Ok(read(db, tenant, now).await?.in_use(project));
-    }
-    let whole = |sum: i64| u64::try_from(sum).map_err(StoreError::corrupt);
-    Ok(InUse {
-        gpus: whole(gpus)?,
-        units_per_hour: i128::from(units_per_hour),
-        open_holds: whole(open_holds)?,
-        held_nodes: held_nodes(db, tenant, project, now).await?,
-        reservations: whole(all)?,
-    })
+/// Counts the GPUs of a reservation's lines, without those given up, and their cost, of a later start the
+/// bound. The columns stay empty where they cannot store that.
+pub(crate) fn set_in_use(row: &mut reservations::Model, leases: &[leases::Model]) {
+    let in_use = of_lines(
+        &row.lines.0,
+        row.ceiling.as_ref().map(|limit| &limit.0),
+        leases,
+    );
+    row.gpus = in_use.map(|(gpus, _)| gpus);
+    row.units_per_hour = in_use.map(|(_, units)| units);
 }
 
-/// Nodes of holds that are not confirmed and have not lapsed.
-async fn held_nodes<C: ConnectionTrait>(
-    db: &C,
-    tenant: TenantId,
-    project: Option<ProjectId>,
-    now: DateTime<Utc>,
-) -> Result<u64, StoreError> {
-    use reservations::Column;
-    let waiting = reservations::Entity::find()
-        .select_only()
-        .column(Column::Id)
-        .filter(Column::TenantId.eq(Text(tenant)))
-        .filter(Column::State.eq(ReservationState::Held.as_str()))
-        .filter(Column::HoldExpiresAt.gt(Moment::from(now)))
-        .apply_if(project, |query, project| {
-            query.filter(Column::ProjectId.eq(Text(project)))
-        });
-    let sum: Option<Option<i64>> = holds::Entity::find()
-        .select_only()
-        .column_as(holds::Column::Nodes.sum(), "nodes")
-        .filter(holds::Column::Live.eq(true))
-        .filter(holds::Column::ReservationId.in_subquery(waiting.into_query()))
-        .into_tuple()
-        .one(db)
-        .await?;
-    u64::try_from(sum.flatten().unwrap_or(0)).map_err(StoreError::corrupt)
-}
-
-/// GPUs of these lines, without those given up, and their cost (units: USD 1e-8 per hour); `None` where no
-/// column can store that.
-pub(crate) fn of_lines(lines: &[QuoteLine], leases: &[leases::Model]) -> Option<(i64, i64)> {
+/// GPUs, and their cost (units: USD 1e-8 per hour); `None` where no column can store that.
+fn of_lines(
+    lines: &[QuoteLine],
+    ceiling: Option<&Ceiling>,
+    leases: &[leases::Model],
+) -> Option<(i64, i64)> {
     let (mut gpus, mut units_per_hour) = (0_i64, 0_i64);
     for line in lines {
         let of_line = |lease: &&leases::Model| u32::try_from(lease.line) == Ok(line.line);
@@ -266,11 +218,14 @@ pub(crate) fn of_lines(lines: &[QuoteLine], leases: &[leases::Model]) -> Option<
         gpus += left;
         units_per_hour = units_per_hour.checked_add(rate.checked_mul(left)?)?;
     }
+    if is_bounded(lines) {
+        units_per_hour = most_per_hour(lines, ceiling).ok()?.units();
+    }
     Some((gpus, units_per_hour))
 }
 
 /// Recounts what a reservation has in use, once leases of it were given up.
-pub(crate) async fn count_anew(
+pub(crate) async fn recount(
     tx: &DatabaseTransaction,
     row: &mut reservations::Model,
 ) -> Result<(), StoreError> {
@@ -278,9 +233,7 @@ pub(crate) async fn count_anew(
         .filter(leases::Column::ReservationId.eq(row.id.clone()))
         .all(tx)
         .await?;
-    let in_use = of_lines(&row.lines.0, &leases);
-    row.gpus = in_use.map(|(gpus, _)| gpus);
-    row.units_per_hour = in_use.map(|(_, units)| units);
+    set_in_use(row, &leases);
     Ok(())
 }
 
@@ -292,15 +245,24 @@ fn open_reservation(
     now: DateTime<Utc>,
 ) -> Result<OpenReservation, StoreError> {
     let state = row.state()?;
+    let mut open = OpenReservation {
+        id: row.id.0,
+        project: row.project_id.0,
+        // Its machines may be there before its start.
+        starts_at: row
+            .starts_at
+            .map(Moment::at)
+            .filter(|_| !state.is_ordered()),
+        ends_at: row.latest_end(),
+        lines: Vec::new(),
+        in_use: InUse::default(),
+        burns: 0,
+    };
     let lapsed = state == ReservationState::Held && row.hold_expires_at.at() <= now;
     if lapsed || state.is_closed() {
-        return Ok(OpenReservation {
-            project: row.project_id.0,
-            lines: Vec::new(),
-            in_use: InUse::default(),
-            burns: 0,
-        });
+        return Ok(open);
     }
+    let from = row.starts_at.map_or(now, |start| start.at().max(now));
     let (mut gpus, mut units_per_hour, mut burns) = (0_u64, 0_i128, 0_i128);
     let mut lines = Vec::new();
     for line in &row.lines.0 {
@@ -316,29 +278,57 @@ fn open_reservation(
         burns += units(line.rate_at(now)) * i128::from(delivered);
         let waiting = RunningGpus {
             gpus: all.saturating_sub(delivered),
-            from: now,
+            from,
         };
         let rest = running.into_iter().chain([waiting]).collect();
         let charged = charged.get(&(row.id.0, number)).copied().unwrap_or(0);
         lines.push(open_line(row, line, state, rest, charged, now));
     }
-    Ok(OpenReservation {
-        project: row.project_id.0,
-        lines,
-        in_use: InUse {
-            gpus,
-            units_per_hour,
-            open_holds: u64::from(state == ReservationState::Held),
-            held_nodes: match state {
-                ReservationState::Held => {
-                    row.lines.0.iter().map(|line| u64::from(line.nodes)).sum()
-                }
-                _ => 0,
-            },
-            reservations: 1,
+    let is_later = is_bounded(&row.lines.0);
+    if is_later {
+        let ceiling = row.ceiling.as_ref().map(|limit| &limit.0);
+        let most = most_per_hour(&row.lines.0, ceiling).map_err(StoreError::corrupt)?;
+        units_per_hour = most.units().into();
+        lines = bounded_line(row, most, from).into_iter().collect();
+    }
+    open.lines = lines;
+    open.burns = burns;
+    open.in_use = InUse {
+        gpus,
+        units_per_hour,
+        open_holds: u64::from(state == ReservationState::Held),
+        held_nodes: match state {
+            ReservationState::Held if !is_later => {
+                row.lines.0.iter().map(|line| u64::from(line.nodes)).sum()
+            }
+            _ => 0,
         },
-        burns,
-    })
+        reservations: 1,
+    };
+    Ok(open)
+}
+
+/// All lines of a later start as one line of one GPU, whose rate is the bound of them all.
+fn bounded_line(
+    row: &reservations::Model,
+    most_per_hour: Money,
+    from: DateTime<Utc>,
+) -> Option<OpenLine> {
+    let first = row.lines.0.first()?;
+    let as_one = QuoteLine {
+        rate: Rate::per_gpu_hour(most_per_hour),
+        covered: None,
+        ..first.clone()
+    };
+    let running = vec![RunningGpus { gpus: 1, from }];
+    Some(open_line(
+        row,
+        &as_one,
+        ReservationState::Held,
+        running,
+        0,
+        from,
+    ))
 }
 
 fn gpus_of(lease: &leases::Model) -> u32 {
@@ -363,19 +353,14 @@ fn open_line(
     charged_gpu_seconds: i64,
     now: DateTime<Utc>,
 ) -> OpenLine {
-    // Before the hand-off the row has the time that we wait for it, and the demand the length of use after
-    // it.
-    let (until, longest) = if row.active_at.is_some() {
-        (row.window_end.map(Moment::at), None)
-    } else {
-        let window = row.demand.0.shared().window.cloned().unwrap_or_default();
-        let hours = window.duration_hours;
-        let longest = hours.map(|hours| TimeDelta::hours(i64::from(hours.get())));
-        let given_up_at = row.window_end.map(Moment::at);
-        let over_by = given_up_at
-            .zip(longest)
-            .and_then(|(given_up_at, longest)| given_up_at.checked_add_signed(longest));
-        ([window.end, over_by].into_iter().flatten().min(), longest)
+    let until = row.latest_end();
+    let longest = match row.active_at {
+        Some(_) => None,
+        None => {
+            let window = row.demand.0.shared().window;
+            let hours = window.and_then(|window| window.duration_hours);
+            hours.map(|hours| TimeDelta::hours(i64::from(hours.get())))
+        }
     };
     // Use after the tenant asked for the end is not charged.
     let asked = (row.wish.0 != RequestedAction::None)

@@ -21,14 +21,16 @@ use sea_orm::{
 use uuid::Uuid;
 
 use crate::change::{Change, NewLease, WindowEnd};
-use crate::entity::column::{Moment, Text};
+use crate::entity::column::{Json, Moment, Text};
 use crate::entity::reservations::{Column, Entity, Model};
 use crate::leases::Lease;
 use crate::reservations::Reservation;
 use crate::scope::service_wide;
 use crate::tx::transaction;
-use crate::{Store, StoreError, attempts, charges, commands, events, hold, leases, ledger, stock};
-use crate::{providers, reservations, spending, verifications};
+use crate::{
+    Store, StoreError, attempts, charges, commands, events, followers, hold, leases, ledger,
+};
+use crate::{providers, reservations, spending, stock, verifications};
 
 /// The token of one claim: the caller makes a fresh one for every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,6 +93,27 @@ impl Work<'_> {
         let due = Column::DueAt.lte(Moment::from(now));
         self.claim(Condition::all().add(due), token, now, ttl_seconds, limit)
             .await
+    }
+
+    /// Claims up to `limit` due reservations that are past the end of their window or being ended, as
+    /// [`Self::claim_due`] does.
+    ///
+    /// Errors: [`StoreError::Database`], [`StoreError::Corrupt`].
+    pub async fn claim_ending(
+        &self,
+        token: ClaimToken,
+        now: DateTime<Utc>,
+        ttl_seconds: u32,
+        limit: u64,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let ending = Condition::any()
+            .add(Column::WindowEnd.lte(Moment::from(now)))
+            .add(Column::State.eq("releasing"));
+        let due = Condition::all()
+            .add(Column::DueAt.lte(Moment::from(now)))
+            .add(Column::State.is_not_in(["held", "closed"]))
+            .add(ending);
+        self.claim(due, token, now, ttl_seconds, limit).await
     }
 
     /// Reads a claimed reservation again and extends the claim by another `ttl_seconds`.
@@ -210,7 +233,10 @@ fn claimed(row: Model, token: ClaimToken, leases: Vec<Lease>) -> Result<Claimed,
 }
 
 /// The claimed row, locked; it is stale once it has another token.
-async fn lock_claimed(tx: &DatabaseTransaction, claim: &Claim) -> Result<Model, StoreError> {
+pub(crate) async fn lock_claimed(
+    tx: &DatabaseTransaction,
+    claim: &Claim,
+) -> Result<Model, StoreError> {
     Entity::find_by_id(Text(claim.reservation_id))
         .lock_exclusive()
         .one(tx)
@@ -228,6 +254,7 @@ async fn apply(
 ) -> Result<(), StoreError> {
     let mut row = lock_claimed(tx, claim).await?;
     let nudged = row.nudges != claim.nudges;
+    let end_before = followers::end_of(&row)?;
     if change
         .reservation
         .is_some_and(|step| row.state().ok() != Some(step.from))
@@ -239,7 +266,7 @@ async fn apply(
         leases::update(tx, row.id.0, update, now).await?;
     }
     if change.lease_updates.iter().any(|one| one.facts.given_up) {
-        spending::count_anew(tx, &mut row).await?;
+        spending::recount(tx, &mut row).await?;
     }
     let released = match change.holds_released {
         true => hold::release(tx, row.id.0).await?,
@@ -284,8 +311,19 @@ async fn apply(
         told.push(events::reservation_moved(tx, &row, Some(step.from)).await?);
     }
     told.extend(events::leases_requested(&row, &change.new_leases));
+    told.extend(change.events.iter().map(|said| {
+        let mut event = events::reservation_said(&row, said.kind);
+        said.details
+            .iter()
+            .for_each(|(field, value)| event.data[*field] = value.clone());
+        event
+    }));
+    if let Some(notices) = &change.notices {
+        row.notices = Some(Json(notices.clone()));
+    }
     let tenant = row.tenant_id.0;
-    commands::write(tx, row).await?;
+    commands::write(tx, row.clone()).await?;
+    told.extend(followers::move_with(tx, &row, end_before, now).await?);
     events::append(tx, tenant, &told, now).await?;
     Ok(())
 }

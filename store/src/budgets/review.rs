@@ -183,7 +183,8 @@ async fn unended<C: ConnectionTrait>(
                 .project_id
                 .map(|project| Of::ProjectId.eq(Text(project))),
         )
-        .add(Of::State.is_not_in(["releasing", "closed"]))
+        // A later start costs nothing yet; the cap holds it back when it is due.
+        .add(Of::State.is_not_in(["scheduled", "releasing", "closed"]))
         .add(Of::Wish.eq(Word(RequestedAction::None)));
     let ids: Vec<Text<ReservationId>> = reservations::Entity::find()
         .select_only()

@@ -21,6 +21,9 @@ pub struct Model {
     pub taken_by: Option<Text<ReservationId>>,
     pub created_at: Moment,
     pub expires_at: Moment,
+    pub starts_at: Option<Moment>,
+    pub follows: Option<Text<QuoteId>>,
+    pub staging_seconds: Option<i64>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -12,7 +12,7 @@ use sea_orm::entity::prelude::{
 };
 
 use super::column::{Json, Moment, Text, Word};
-use crate::reservations::RequestedAction;
+use crate::reservations::{Notices, RequestedAction};
 use crate::work::ClaimToken;
 
 #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
@@ -56,6 +56,11 @@ pub struct Model {
     pub units_per_hour: Option<i64>,
     /// `None`: a row of a release that had only `standard`.
     pub verification: Option<Word<Level>>,
+    pub starts_at: Option<Moment>,
+    pub ends_at: Option<Moment>,
+    pub follows: Option<Text<ReservationId>>,
+    pub staging_seconds: Option<i64>,
+    pub notices: Option<Json<Notices>>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

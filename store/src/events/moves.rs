@@ -38,6 +38,7 @@ pub(crate) fn reservation_said(row: &reservations::Model, kind: EventType) -> Ne
             "state": row.state,
             "reason": row.reason.as_ref().map(|why| why.0.as_str()),
             "nodes": nodes,
+            "starts_at": row.starts_at.map(Moment::at),
             "window_end": row.window_end.map(Moment::at),
             "stopped_by": row.stopped_by.as_ref().map(|budget| budget.0),
         }),

@@ -13,7 +13,7 @@ use market::spending::{Budget, OpenLine, SpendingLimits};
 use sea_orm::sea_query::LockType;
 use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, QuerySelect};
 
-use super::{Spending, in_use, open_reservation, read};
+use super::{Spending, UsePeriod, in_use, open_reservation, read};
 use crate::entity::column::Text;
 use crate::entity::{leases, reservations, tenants};
 use crate::{Conflict, StoreError, budgets, cancelled, limits};
@@ -47,9 +47,11 @@ pub(crate) async fn check_hold(
     let mut asked = open_reservation(row, &[], &HashMap::new(), now)?;
     asked.in_use.held_nodes = waiting.unwrap_or(0).into();
     asked.in_use.open_holds = waiting.is_some().into();
+    let time = UsePeriod::of(&asked, now);
     for scope in [None, Some(project)] {
         let limits = limits::effective(tx, tenant, scope, defaults).await?;
-        limits.admit(scope, in_use(tx, tenant, scope, now).await?, asked.in_use)?;
+        let used = in_use(tx, tenant, scope, time, None).await?;
+        limits.admit(scope, used, asked.in_use)?;
     }
     if !is_capped(tx, tenant, project).await? {
         return Ok(());
@@ -87,6 +89,37 @@ pub(crate) async fn check_confirm(
     let mut spending = read(tx, tenant, now).await?;
     spending.open.retain(|open| open.in_use.open_holds == 0);
     let asked = open_reservation(held, &[], &HashMap::new(), now)?;
+    check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
+}
+
+/// Allows a scheduled reservation to be ordered, or refuses it: limits and caps may be lower than when it was
+/// confirmed, and its price is settled now. `row` is scheduled and has its lines at the rates at which they are
+/// ordered. It counts from its start on, so that what ends at its start does not hold it back. How many orders its
+/// tenant cancelled does not matter: it was confirmed long ago.
+///
+/// Errors: [`StoreError::LimitExceeded`], [`StoreError::BudgetExceeded`].
+pub(crate) async fn check_start(
+    tx: &DatabaseTransaction,
+    defaults: SpendingLimits,
+    row: &reservations::Model,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    let (tenant, project, id) = (row.tenant_id.0, row.project_id.0, row.id.0);
+    lock(tx, tenant).await?;
+    let mut asked = open_reservation(row, &[], &HashMap::new(), now)?;
+    // It is one of those that are counted already.
+    asked.in_use.reservations = 0;
+    let time = UsePeriod::of(&asked, now);
+    for scope in [None, Some(project)] {
+        let limits = limits::effective(tx, tenant, scope, defaults).await?;
+        let used = in_use(tx, tenant, scope, time, Some(id)).await?;
+        limits.admit(scope, used, asked.in_use)?;
+    }
+    if !is_capped(tx, tenant, project).await? {
+        return Ok(());
+    }
+    let mut spending = read(tx, tenant, now).await?;
+    spending.open.retain(|open| open.id != id);
     check_budgets(tx, &spending, (tenant, project), &[], &asked.lines, now).await
 }
 
@@ -173,11 +206,14 @@ async fn check_budgets(
     let end = ends
         .collect::<Option<Vec<_>>>()
         .and_then(|ends| ends.into_iter().max());
+    let begins = new.iter().flat_map(|line| &line.running);
+    let from = begins.map(|part| part.from).min();
+    let from = from.map_or(now, |from| from.max(now));
     for budget in budgets::of_tenant(tx, tenant).await? {
         if !budget.covers(project) || !budget.terms.mode.blocks() {
             continue;
         }
-        for span in budget.terms.period.reached(now, end) {
+        for span in budget.terms.period.reached(from, end) {
             let rest = |lines: &[OpenLine]| -> i128 {
                 lines.iter().map(|line| line.rest_within(span)).sum()
             };
