@@ -232,7 +232,7 @@ async fn a_part_of_a_fleet_that_was_given_up_is_in_use_no_more() {
             let claimed = claim(store, fleet.id, now).await;
             let applied = store.work().apply(&claimed.claim, &change, now).await;
             applied.expect("written");
-            let read = spending.read(now).await.expect("reads").in_use(None);
+            let read = spending.read(now).await.expect("reads").in_use(None, now);
             assert_eq!(read.gpus, gpus);
             assert_eq!(spending.in_use(None, now).await.expect("sums"), read);
         }

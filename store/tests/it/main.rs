@@ -16,6 +16,7 @@ mod hold_rules;
 mod holds;
 mod idempotency;
 mod keys;
+mod later;
 mod lease_price;
 mod ledger;
 mod limits;

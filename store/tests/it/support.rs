@@ -173,9 +173,12 @@ pub async fn quote_at(
             offer: offer.clone(),
             nodes,
             rate: offer.rate().expect("a rate"),
+            rate_at_most: None,
             half: None,
             covered: None,
         }],
+        starts_at: None,
+        follows: None,
         created_at: now,
         expires_at: now + chrono::TimeDelta::seconds(600),
     };
@@ -207,6 +210,8 @@ pub fn new_reservation(project_id: ProjectId, quote: &Quote) -> NewReservation {
             owner: Some("ada".to_owned()),
             ..Attribution::default()
         },
+        starts_at: None,
+        follows: None,
         window_end: None,
         confirmed_at_once: false,
         hold_expires_at: at(300),

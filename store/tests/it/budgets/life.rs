@@ -192,7 +192,11 @@ async fn at_every_step_of_a_random_life_no_cap_is_passed_and_the_sums_are_those_
                 for project in [None, Some(first), Some(second)] {
                     let summed = store.spending().of(acme).in_use(project, life.now).await;
                     let summed = summed.expect("sums");
-                    assert_eq!(summed, spending.in_use(project), "seed {seed}, step {step}");
+                    assert_eq!(
+                        summed,
+                        spending.in_use(project, life.now),
+                        "seed {seed}, step {step}"
+                    );
                 }
             }
             assert!(life.refused > 0, "seed {seed} met no cap");
