@@ -7,6 +7,7 @@ pub mod cooldown;
 pub mod decision;
 pub mod fulfil;
 pub mod ingest;
+pub(crate) mod lead;
 pub mod meter;
 pub mod plan;
 pub mod providers;

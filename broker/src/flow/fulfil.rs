@@ -4,17 +4,21 @@
 //! Claim, work, apply: a worker claims a reservation, calls the providers with no transaction open, and saves
 //! each answer before it does anything else. Where to read: `round` does one claim, `order` and `watch` look
 //! at a lease, `settle` decides the reservation's next step, `follow` does it, `replace` finds the next
-//! candidate.
+//! candidate; `start` orders what was scheduled, `reminders`
+//! announces starts and ends, and `ends` works on what is past its end alone.
 
 mod compare;
+mod ends;
 mod error;
 mod follow;
 mod learned;
 mod order;
+mod reminders;
 mod replace;
 mod reported;
 mod round;
 mod settle;
+mod start;
 pub(crate) mod stated;
 mod unreachable;
 mod watch;
@@ -27,6 +31,7 @@ use store::change::Change;
 use store::work::{Claim, ClaimToken, Claimed};
 use tracing::{error, warn};
 
+pub use ends::{EndsReport, work_on_ends};
 pub use error::FulfilError;
 pub use worker::{keep_working, work_on_fresh_supply};
 

@@ -6,29 +6,33 @@
 mod command;
 mod error;
 mod on_record;
+mod one_call;
+mod pair;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
 use market::fabric::FabricWanted;
 use market::identity::{Projects, TenantScope};
 use market::ids::{PrincipalId, ProjectId, QuoteId, ReservationId, SshKeyId, TenantId};
 use market::offer::Offer;
-use market::quote::{Quote, QuoteLine};
+use market::quote::{Quote, QuoteLine, most_per_hour};
 use market::reservation::ReservationState;
 use market::tags::{Attribution, Tags, check_tags};
-use matcher::NearestCounts;
 use pricing::quote::check_ceiling;
 use store::hold::NewReservation;
 use store::idempotency::Completion;
 use store::reservations::Reservation;
 use store::{Conflict, StoreError};
 
-pub use command::{cancel, confirm, event_of_wish, extend, release, stop};
+pub use command::{cancel, confirm, confirm_all, event_of_wish, extend, release, stop};
 pub use error::ReserveError;
+pub use one_call::{in_one_call, pair_in_one_call};
+pub use pair::hold_pair;
+use pair::run_of;
 
 use crate::flow::cooldown;
 use crate::flow::plan::{self, PlanMemory};
-use crate::flow::quote::{self, QuoteError};
+use crate::flow::quote;
 use crate::flow::verify;
 use crate::platform::app::Broker;
 use crate::platform::metrics;
@@ -55,9 +59,11 @@ pub struct Particulars {
     pub created_by: Option<PrincipalId>,
     /// Whether it is confirmed in the same call.
     pub auto_confirm: bool,
+    /// The reservation after which it starts; by default the one that took the quote of its run.
+    pub follows: Option<ReservationId>,
 }
 
-/// Takes a quote and sets its capacity aside.
+/// Takes a quote and sets its capacity aside, or a later start, which sets nothing aside.
 ///
 /// Errors: [`ReserveError`]; nothing is written then.
 pub async fn hold(
@@ -73,7 +79,7 @@ pub async fn hold(
 }
 
 /// The metrics' word for the end of taking a quote.
-fn outcome(ended: &Result<Reservation, ReserveError>) -> &'static str {
+fn outcome<T>(ended: &Result<T, ReserveError>) -> &'static str {
     use ReserveError as E;
     match ended {
         Ok(_) => "held",
@@ -121,67 +127,139 @@ async fn take(
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
     let now = broker.now();
-    let quote = quote::find(broker, whose, quote_id).await?;
+    let quote = quote::find_kept(broker, whose, quote_id).await?.quote;
+    let follows = run_of(broker, whose, &quote, particulars.follows).await?;
+    let mut new = draft(broker, whose, quote, particulars, now).await?;
+    new.follows = follows;
+    let mine = broker.store().reservations().of(whose.tenant);
+    let held = mine.place_hold(new, now, completion).await;
+    placed(broker, whose.tenant, held, quote_id).await
+}
+
+/// The reservation that a quote would become.
+async fn draft(
+    broker: &Broker,
+    whose: &TenantScope,
+    quote: Quote,
+    particulars: Particulars,
+    now: DateTime<Utc>,
+) -> Result<NewReservation, ReserveError> {
     if quote.has_lapsed(now) {
-        return Err(ReserveError::QuoteLapsed(quote_id));
+        return Err(ReserveError::QuoteLapsed(quote.id));
     }
-    check_leases(broker, &quote)?;
+    check_leases(broker, &quote.lines)?;
     let record = plan::find(broker, whose, quote.plan_id).await?;
-    let demand = demand_of(record.demand, &quote);
+    let half = quote.lines.iter().find_map(|line| line.half);
+    let demand = record.demand.of_half(half);
     let shared = demand.shared();
     let mut tags = shared.tags.clone();
     tags.extend(particulars.tags);
     check_tags(&tags)?;
     carries_required(broker, whose.tenant, &tags, Some(&particulars.attribution)).await?;
-    let wanted_until = demand.ends_by(now);
-    let sellers = quote.lines.iter().map(|line| &line.offer.provider);
-    let on_record_until = wanted_until.unwrap_or_else(|| demand.handed_off_by(now));
-    on_record::check(broker, &demand, sellers, on_record_until)?;
-    let offers = quote.lines.iter().map(|line| line.offer.offer_id);
-    if let Some(resting) = cooldown::first_resting(broker, whose.tenant, offers).await? {
-        broker.memory::<PlanMemory>().met_gone(whose.tenant);
-        return Err(resting.into());
-    }
-    let window_end = shared.window.and_then(|window| window.given_up_at(now));
+    let mut lines = quote.lines;
     let ceiling = particulars.ceiling.or_else(|| shared.ceiling.cloned());
-    if let Some(ceiling) = &ceiling {
-        check_ceiling(&quote.lines, ceiling).map_err(ReserveError::AboveCeiling)?;
+    match quote.starts_at {
+        // A bound below today's price is allowed: the price may fall until it is ordered.
+        Some(_) => {
+            pricing::quote::bound(&mut lines, ceiling.as_ref())
+                .map_err(ReserveError::AboveCeiling)?;
+            // A bound that no sum can hold could never be counted.
+            most_per_hour(&lines, ceiling.as_ref())
+                .map_err(|error| ReserveError::AboveCeiling(error.into()))?;
+        }
+        None => {
+            may_sell(
+                broker,
+                whose.tenant,
+                &demand,
+                (&lines, ceiling.as_ref()),
+                now,
+            )
+            .await?
+        }
     }
+    let window = shared.window;
+    let starts_at = quote.starts_at;
     let wanted = verify::level_of(broker, &demand)?;
-    let offers = quote.lines.iter().map(|line| &line.offer);
-    let verification = verify::level_at(broker, wanted, offers).await?;
-    let gang = falls_as_one(&demand, &quote.lines);
-    let new = NewReservation {
+    let offers = lines.iter().map(|line| &line.offer);
+    Ok(NewReservation {
         id: ReservationId::from_uuid(broker.new_uuid()),
         created_by: particulars.created_by,
         project_id: project(broker, whose, particulars.project_id).await?,
         name: name(particulars.name, demand.kind())?,
         plan_id: quote.plan_id,
-        quote_id,
-        lines: quote.lines,
-        gang,
+        quote_id: quote.id,
+        verification: verify::level_at(broker, wanted, offers).await?,
+        gang: falls_as_one(&demand, &lines),
+        lines,
         ceiling,
-        verification,
         ssh_public_keys: ssh_keys(broker, whose.tenant, particulars.ssh_key_ids).await?,
         tags,
         attribution: particulars.attribution,
-        window_end,
+        starts_at: starts_at.or_else(|| window?.starts_after(now)),
+        follows: None,
+        window_end: match starts_at {
+            Some(starts_at) => Some(
+                window
+                    .cloned()
+                    .unwrap_or_default()
+                    .given_up_after(starts_at),
+            ),
+            None => window.and_then(|window| window.given_up_at(now)),
+        },
         confirmed_at_once: particulars.auto_confirm,
         hold_expires_at: now + TimeDelta::seconds(broker.config().sales.hold_seconds.into()),
         demand,
-    };
-    let mine = broker.store().reservations().of(whose.tenant);
-    let placed = mine.place_hold(new, now, completion).await;
+    })
+}
+
+/// Makes sure that what is ordered now may be sold: the records of its sellers, cool-downs and the ceiling.
+///
+/// Errors: [`ReserveError::OutsidePolicy`], [`ReserveError::CoolingDown`], [`ReserveError::AboveCeiling`].
+pub(crate) async fn may_sell(
+    broker: &Broker,
+    tenant: TenantId,
+    demand: &Demand,
+    (lines, ceiling): (&[QuoteLine], Option<&Ceiling>),
+    now: DateTime<Utc>,
+) -> Result<(), ReserveError> {
+    let sellers = lines.iter().map(|line| &line.offer.provider);
+    let ends_by = demand.ends_by(now);
+    let until = ends_by.unwrap_or_else(|| demand.handed_off_by(now));
+    on_record::check(broker, demand, sellers, until)?;
+    let offers = lines.iter().map(|line| line.offer.offer_id);
+    if let Some(resting) = cooldown::first_resting(broker, tenant, offers).await? {
+        broker.memory::<PlanMemory>().met_gone(tenant);
+        return Err(resting.into());
+    }
+    match ceiling {
+        Some(ceiling) => check_ceiling(lines, ceiling).map_err(ReserveError::AboveCeiling),
+        None => Ok(()),
+    }
+}
+
+/// Wakes those who wait for news of a tenant's reservations: workers, listeners, plans.
+pub(crate) async fn announce(broker: &Broker, tenant: TenantId) {
+    broker.nudge();
+    broker.ring_events();
+    plan::holds_changed(broker, tenant).await;
+}
+
+/// Announces what was placed; else says why nothing was.
+async fn placed<T>(
+    broker: &Broker,
+    tenant: TenantId,
+    placed: Result<T, StoreError>,
+    quote_id: QuoteId,
+) -> Result<T, ReserveError> {
     if placed.is_ok() {
-        broker.nudge();
-        broker.ring_events();
-        plan::holds_changed(broker, whose.tenant).await;
+        announce(broker, tenant).await;
     }
     placed.map_err(|error| match error {
         StoreError::Conflict(Conflict::QuoteTaken) => ReserveError::QuoteTaken(quote_id),
         StoreError::Conflict(Conflict::QuoteLapsed) => ReserveError::QuoteLapsed(quote_id),
         out @ StoreError::OutOfStock { .. } => {
-            broker.memory::<PlanMemory>().met_gone(whose.tenant);
+            broker.memory::<PlanMemory>().met_gone(tenant);
             ReserveError::OutOfStock(out)
         }
         StoreError::Conflict(
@@ -189,66 +267,6 @@ async fn take(
         ) => ReserveError::ProviderClosed(closed),
         other => ReserveError::Store(other),
     })
-}
-
-/// Plans a demand, quotes its best candidate that can be ordered, and sets it aside: the way in
-/// one call. A candidate whose capacity was taken meanwhile, or whose provider was closed, gives way
-/// to the next.
-///
-/// Errors: [`ReserveError`]; no hold is left then.
-pub async fn in_one_call(
-    broker: &Broker,
-    whose: &TenantScope,
-    demand: Demand,
-    particulars: Particulars,
-    completion: Option<Completion<'_, Reservation>>,
-) -> Result<Reservation, ReserveError> {
-    if let Demand::Hybrid(_) = demand {
-        return Err(ReserveError::TwoReservations);
-    }
-    let gpus = match &demand {
-        Demand::Gpus(gpus) => Some(gpus.clone()),
-        _ => None,
-    };
-    let record = plan::make_plan(broker, whose, demand).await?;
-    let mut taken_meanwhile = None;
-    for candidate in &record.plan.candidates {
-        let quote = match quote::make_quote(broker, whose, record.id, candidate.rank, None).await {
-            Ok(quote) => quote,
-            Err(
-                QuoteError::NotOrderable(_)
-                | QuoteError::TooManyNodes { .. }
-                | QuoteError::OfferChanged(_)
-                | QuoteError::ProviderClosed(_)
-                | QuoteError::CommitmentUsed(_),
-            ) => continue,
-            Err(QuoteError::CoolingDown(resting)) => {
-                taken_meanwhile = Some(resting.into());
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        match hold(broker, whose, quote.id, particulars.clone(), completion).await {
-            Err(
-                out @ (ReserveError::OutOfStock(_)
-                | ReserveError::ProviderClosed(_)
-                | ReserveError::CoolingDown(_)
-                | ReserveError::OutsidePolicy { .. }
-                | ReserveError::Store(StoreError::Conflict(Conflict::CommitmentUsed {
-                    ..
-                }))),
-            ) => {
-                taken_meanwhile = Some(out);
-            }
-            held => return held,
-        }
-    }
-    Err(
-        taken_meanwhile.unwrap_or_else(|| ReserveError::NothingMatches {
-            rejected: record.plan.rejected.total,
-            nearest: gpus.and_then(|gpus| NearestCounts::to(&gpus, &broker.snapshot())),
-        }),
-    )
 }
 
 /// Finds a reservation within reach.
@@ -289,9 +307,9 @@ pub fn lease_sizes(broker: &Broker, offer: &Offer, nodes: u32) -> Vec<u32> {
     sizes
 }
 
-fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
+pub(crate) fn check_leases(broker: &Broker, lines: &[QuoteLine]) -> Result<(), ReserveError> {
     let leases = |line: &QuoteLine| lease_sizes(broker, &line.offer, line.nodes).len();
-    let wanted: usize = quote.lines.iter().map(leases).sum();
+    let wanted: usize = lines.iter().map(leases).sum();
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let most = broker.config().sales.leases_per_reservation;
     if wanted > most {
@@ -301,17 +319,9 @@ fn check_leases(broker: &Broker, quote: &Quote) -> Result<(), ReserveError> {
     }
 }
 
-/// The demand that a quote answers: that of its plan, or the half of a hybrid one that it prices.
-fn demand_of(planned: Demand, quote: &Quote) -> Demand {
-    match (planned, quote.lines.iter().find_map(|line| line.half)) {
-        (Demand::Hybrid(hybrid), Some(half)) => hybrid.half(half),
-        (demand, _) => demand,
-    }
-}
-
 /// Whether the nodes only make sense together: those of a training run do, and those for which a demand
 /// asks to be joined. A fleet's do not.
-fn falls_as_one(demand: &Demand, lines: &[QuoteLine]) -> bool {
+pub(crate) fn falls_as_one(demand: &Demand, lines: &[QuoteLine]) -> bool {
     let joined_by = |fabric: FabricWanted| {
         let mut lines = lines.iter();
         fabric != FabricWanted::Any && lines.all(|line| fabric.accepts(line.offer.internode))
@@ -385,5 +395,6 @@ async fn ssh_keys(
 
 /// Whether the tenant may still change its mind before anything runs.
 fn is_early(state: ReservationState) -> bool {
-    matches!(state, ReservationState::Held | ReservationState::Confirmed)
+    use ReservationState as S;
+    matches!(state, S::Held | S::Scheduled | S::Confirmed)
 }

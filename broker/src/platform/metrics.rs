@@ -197,7 +197,11 @@ pub(crate) fn leases_replaced(fallen: &[Lease]) {
 
 /// The tenant has its reservation.
 pub(crate) fn handed_off(reservation: &Reservation, now: DateTime<Utc>) {
-    let since = reservation.confirmed_at.unwrap_or(reservation.created_at);
+    let confirmed_at = reservation.confirmed_at.unwrap_or(reservation.created_at);
+    // A later start has until then.
+    let since = reservation
+        .starts_at
+        .map_or(confirmed_at, |start| start.max(confirmed_at));
     let kind = reservation.kind.as_str();
     histogram!(HANDOFF_DURATION.name, "kind" => kind).record(seconds(now - since));
 }

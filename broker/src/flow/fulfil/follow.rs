@@ -1,6 +1,7 @@
 //! The next step of a reservation, from the states of its leases: orders, the hand-off, a failure, a repair,
 //! the end. [`settle`] decides; this module acts and saves.
 
+use futures_util::future::BoxFuture;
 use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{ReservationEvent, ReservationState};
@@ -8,20 +9,26 @@ use store::change::{Change, LeaseFacts, LeaseUpdate, NewLease, WindowEnd};
 use store::leases::Lease;
 use tracing::info;
 
-use super::round::Round;
+use super::round::{LOOK_AGAIN, Round};
 use super::settle::{self, Next, Standing};
 use super::watch::LOOK_AT_MISSING;
-use super::{FulfilError, replace};
+use super::{FulfilError, replace, start};
 use crate::flow::reserve;
 use crate::platform::metrics;
 
 impl Round<'_> {
-    /// Does the reservation's next step; returns whether there was one.
-    pub(super) async fn follow(&mut self) -> Result<bool, FulfilError> {
-        if self.reservation.state == ReservationState::Confirmed {
-            self.request_leases().await?;
-            return Ok(true);
+    /// Does the reservation's next step; returns whether there was one. Each is boxed here, so that no round
+    /// needs the stack of all of them.
+    pub(super) fn follow(&mut self) -> BoxFuture<'_, Result<bool, FulfilError>> {
+        match self.reservation.state {
+            ReservationState::Scheduled => Box::pin(start::start(self)),
+            ReservationState::Confirmed => Box::pin(self.request_leases()),
+            _ => Box::pin(self.settle()),
         }
+    }
+
+    /// Does the step that follows from the states of the leases; returns whether there was one.
+    async fn settle(&mut self) -> Result<bool, FulfilError> {
         let standings: Vec<_> = self
             .leases
             .iter()
@@ -55,7 +62,14 @@ impl Round<'_> {
                 self.look_at_all(&dismissed).await?;
             }
             Next::Replace { fallen } => return replace::replace(self, &fallen).await,
-            Next::HandOver { passed } => self.hand_over(&passed).await?,
+            Next::HandOver { passed } => {
+                // Machines that are ready early wait for the start, at our cost.
+                if let Some(starts_at) = self.reservation.starts_at.filter(|start| *start > now) {
+                    self.look_in((starts_at - now).min(LOOK_AGAIN));
+                    return Ok(false);
+                }
+                self.hand_over(&passed).await?;
+            }
             Next::Repaired { passed } => {
                 let mut change = Change {
                     reservation: self.step(ReservationEvent::Repaired)?,
@@ -117,7 +131,7 @@ impl Round<'_> {
     }
 
     /// The lease rows are saved, with the step to `provisioning`, before anyone is called.
-    async fn request_leases(&mut self) -> Result<(), FulfilError> {
+    async fn request_leases(&mut self) -> Result<bool, FulfilError> {
         let mut new_leases = Vec::new();
         let mut node_base = 0;
         for line in &self.reservation.lines {
@@ -141,7 +155,8 @@ impl Round<'_> {
             ..Change::default()
         })
         .await?;
-        self.look_at_every().await
+        self.look_at_every().await?;
+        Ok(true)
     }
 
     /// Two steps in two transactions: everything passed, then access is delivered.

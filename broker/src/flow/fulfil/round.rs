@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::future::BoxFuture;
 use market::ids::{LeaseId, ProviderId};
 use market::lease::{LeaseEvent, LeaseState};
 use market::reservation::{ReservationEvent, ReservationState};
@@ -17,13 +18,13 @@ use store::reservations::Reservation;
 use store::work::{Claim, Claimed};
 
 use self::push::PARTING;
-use super::{CLAIM_SECONDS, FulfilError};
+use super::{CLAIM_SECONDS, FulfilError, reminders};
 use crate::flow::{meter, reach, reserve};
 use crate::platform::app::Broker;
 use crate::platform::coordination::Topic;
 
 /// When to look again at a reservation whose leases need no earlier look.
-const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
+pub(super) const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(5);
 /// Never sooner than this, so that a round that achieves nothing is not repeated at once.
 const SOONEST: TimeDelta = TimeDelta::seconds(1);
 /// Orders of one round at most: with the spacing that providers ask for, they end well before the
@@ -82,6 +83,7 @@ pub(super) async fn work_on(
         silences: HashMap::new(),
     };
     round.take_up_wishes().await?;
+    round.remind().await?;
     // Before the looks, so that a failed push is named when its time is over; after them, so that a node that
     // booted is handled at once.
     let seen_to = round.push_agents(&BTreeSet::new()).await?;
@@ -100,8 +102,13 @@ impl Round<'_> {
         self.broker.now()
     }
 
-    /// Saves a change, keeps the claim, and reads back the rows.
-    pub(super) async fn save(&mut self, change: Change) -> Result<(), FulfilError> {
+    /// Saves a change, keeps the claim, and reads back the rows. It is boxed: every step saves, some several
+    /// times.
+    pub(super) fn save(&mut self, change: Change) -> BoxFuture<'_, Result<(), FulfilError>> {
+        Box::pin(self.write(change))
+    }
+
+    async fn write(&mut self, change: Change) -> Result<(), FulfilError> {
         let work = self.broker.store().work();
         // Due at once: should this worker die, another takes it up when the claim has run out.
         let change = Change {
@@ -121,7 +128,13 @@ impl Round<'_> {
             self.leases.clear();
             return Ok(());
         }
+        self.read_again().await
+    }
+
+    /// Reads back the rows and extends the claim.
+    pub(super) async fn read_again(&mut self) -> Result<(), FulfilError> {
         self.read_at = self.now();
+        let work = self.broker.store().work();
         let Claimed {
             reservation,
             leases,
@@ -140,18 +153,12 @@ impl Round<'_> {
             ReservationState::Held => self.reservation.hold_expires_at,
             _ => self.due_at.unwrap_or(self.now() + LOOK_AGAIN),
         };
-        // The end of a window is an event of its own, as long as the state knows it.
-        let knows_end = self
-            .reservation
-            .state
-            .next(ReservationEvent::WindowEnded)
-            .is_ok();
-        let ahead = |end: &DateTime<Utc>| knows_end && *end > self.now();
-        let due_at = self
-            .reservation
-            .window_end
-            .filter(ahead)
-            .map_or(due_at, |end| due_at.min(end));
+        // The end of a window is an event of its own, as long as the state knows it; so is a reminder.
+        let knows_end = end_of_window(self.reservation.state).is_some();
+        let end = self.reservation.window_end.filter(|_| knows_end);
+        let moments = [end, reminders::next(&self.reservation, self.now())];
+        let ahead = moments.into_iter().flatten().filter(|at| *at > self.now());
+        let due_at = ahead.fold(due_at, DateTime::min);
         let change = Change {
             due_at: Some(due_at),
             last_error: self.trouble.clone(),
@@ -201,8 +208,17 @@ impl Round<'_> {
     /// Whether the window is over and the state still knows that event.
     pub(super) fn window_has_ended(&self) -> bool {
         let (end, state) = (self.reservation.window_end, self.reservation.state);
-        end.is_some_and(|end| end <= self.now())
-            && state.next(ReservationEvent::WindowEnded).is_ok()
+        end.is_some_and(|end| end <= self.now()) && end_of_window(state).is_some()
+    }
+
+    /// Keeps what went wrong, for the person who looks.
+    pub(super) fn set_trouble(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
+    /// The right to change the reservation.
+    pub(super) const fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     /// A lapsed hold, a confirmation, the tenant's requested action, the end of the window.
@@ -221,14 +237,14 @@ impl Round<'_> {
         let wish = reserve::event_of_wish(state, self.reservation.wish);
         let event = match wish {
             Some(event) => Some(event),
-            None if self.window_has_ended() => Some(ReservationEvent::WindowEnded),
+            None if self.window_has_ended() => end_of_window(state),
             None => None,
         };
         let Some(event) = event else { return Ok(()) };
         // Use ends at the tenant's request, or with the window, not when this round handles it.
-        let at = match event {
-            ReservationEvent::WindowEnded => self.reservation.window_end,
-            _ => self.reservation.wish_at,
+        let at = match wish {
+            None => self.reservation.window_end,
+            Some(_) => self.reservation.wish_at,
         };
         let mut change = Change {
             reservation: self.step(event)?,
@@ -280,4 +296,11 @@ impl Round<'_> {
     fn has_new_wish(&self) -> bool {
         reserve::event_of_wish(self.reservation.state, self.reservation.wish).is_some()
     }
+}
+
+/// The event at the end of a window, where the state knows one: a later start that was not ordered by then is
+/// missed.
+fn end_of_window(state: ReservationState) -> Option<ReservationEvent> {
+    let events = [ReservationEvent::WindowEnded, ReservationEvent::StartMissed];
+    events.into_iter().find(|event| state.next(*event).is_ok())
 }

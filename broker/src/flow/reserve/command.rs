@@ -5,20 +5,20 @@
 use chrono::{DateTime, Utc};
 use market::identity::TenantScope;
 use market::ids::{BudgetId, ReservationId, TenantId};
+use market::quote::is_bounded;
 use market::reservation::{ReservationEvent, ReservationState};
 use store::commands::Command;
 use store::idempotency::Completion;
 use store::reservations::{RequestedAction, Reservation};
 use store::{Conflict, StoreError};
 
-use super::{ReserveError, find, is_early, on_record};
-use crate::flow::plan;
+use super::{ReserveError, announce, find, is_early, on_record};
 use crate::platform::app::Broker;
 
 /// How often a command is decided again before the broker gives up.
 const TRIES: usize = 5;
 
-/// Confirms a hold: from here on it costs money once it is handed off.
+/// Confirms a hold: from here on it costs money once it is handed off. A later start is scheduled by it.
 ///
 /// Errors: [`ReserveError::HoldLapsed`], [`ReserveError::Illegal`] for a second confirm;
 /// [`StoreError::BudgetExceeded`] when a budget would no longer let it be held.
@@ -28,17 +28,60 @@ pub async fn confirm(
     id: ReservationId,
     completion: Option<Completion<'_, Reservation>>,
 ) -> Result<Reservation, ReserveError> {
-    decide(broker, tenant, id, completion, |reservation, now| {
-        let next = reservation.state.next(ReservationEvent::Confirm)?;
-        if now >= reservation.hold_expires_at {
-            return Err(ReserveError::HoldLapsed(reservation.hold_expires_at));
+    decide(broker, tenant, id, completion, confirmed).await
+}
+
+/// Confirms several holds, such as those of a run and its fleet: all of them or none.
+///
+/// Errors: as [`confirm`], of the first that is refused.
+pub async fn confirm_all(
+    broker: &Broker,
+    tenant: TenantId,
+    ids: &[ReservationId],
+    completion: Option<Completion<'_, Vec<Reservation>>>,
+) -> Result<Vec<Reservation>, ReserveError> {
+    let mut tries = 0;
+    loop {
+        let now = broker.now();
+        let mut commands = Vec::new();
+        for id in ids {
+            let reservation = find(broker, &TenantScope::whole(tenant), *id).await?;
+            let command = confirmed(&reservation, now);
+            let command = command.map_err(|error| ReserveError::of_one(*id, error))?;
+            commands.push((*id, reservation.version, command));
         }
-        if let Some(end) = reservation.window_end.filter(|end| *end <= now) {
-            return Err(ReserveError::WindowOver(end));
+        let mine = broker.store().reservations().of(tenant);
+        let done = mine.command_all(&commands, now, completion).await;
+        tries += 1;
+        match done {
+            Err(StoreError::Stale) if tries < TRIES => {}
+            // One that lapsed since it was read.
+            Err(StoreError::Conflict(Conflict::HoldLapsed)) => {
+                return Err(ReserveError::HoldLapsed(now));
+            }
+            Err(error) => return Err(error.into()),
+            Ok(done) => {
+                announce(broker, tenant).await;
+                return Ok(done);
+            }
         }
-        Ok(Command::Move(next))
-    })
-    .await
+    }
+}
+
+fn confirmed(reservation: &Reservation, now: DateTime<Utc>) -> Result<Command, ReserveError> {
+    let next = reservation
+        .state
+        .next(match is_bounded(&reservation.lines) {
+            true => ReservationEvent::ConfirmLater,
+            false => ReservationEvent::Confirm,
+        })?;
+    if now >= reservation.hold_expires_at {
+        return Err(ReserveError::HoldLapsed(reservation.hold_expires_at));
+    }
+    if let Some(end) = reservation.window_end.filter(|end| *end <= now) {
+        return Err(ReserveError::WindowOver(end));
+    }
+    Ok(Command::Move(next))
 }
 
 /// Cancels before the hand-off; holds and machines are ended at the broker's cost.
@@ -179,9 +222,7 @@ async fn decide_for(
             }
             Err(error) => return Err(error.into()),
             Ok(done) => {
-                broker.nudge();
-                broker.ring_events();
-                plan::holds_changed(broker, tenant).await;
+                announce(broker, tenant).await;
                 return Ok(done);
             }
         }
@@ -213,7 +254,7 @@ pub fn event_of_wish(state: ReservationState, wish: RequestedAction) -> Option<R
     use ReservationState as S;
     match (state, wish) {
         (_, RequestedAction::None) | (S::Held | S::Releasing(_) | S::Closed(_), _) => None,
-        (S::Confirmed | S::Provisioning | S::Replacing | S::HandingOff, _) => {
+        (S::Scheduled | S::Confirmed | S::Provisioning | S::Replacing | S::HandingOff, _) => {
             Some(ReservationEvent::Cancel)
         }
         (S::Active | S::Repairing, _) => Some(ReservationEvent::ReleaseRequested),

@@ -57,11 +57,24 @@ pub enum ReserveError {
         /// The nearest sizes of a node, where nobody sells the wanted one.
         nearest: Option<NearestCounts>,
     },
-    /// A hybrid demand is reserved by halves.
+    /// The quotes are not those of one run and its fleet.
     #[error(
-        "a hybrid demand makes two reservations; plan it with POST /v1/plans, then quote and reserve a candidate of each half"
+        "quotes {} and {} are not of one pair; quote a pair of a hybrid plan with POST /v1/quotes and its `pair`", .0[0], .0[1]
     )]
-    TwoReservations,
+    NotAPair([QuoteId; 2]),
+    /// The fleet's run is not reserved.
+    #[error(
+        "the fleet follows the run of quote {0}, which is not reserved; reserve it first, or both with `quotes`"
+    )]
+    RunFirst(QuoteId),
+    /// The run to follow is not one of the tenant's reservations.
+    #[error("there is no reservation {0} to follow")]
+    UnknownRun(ReservationId),
+    /// What starts at once follows nothing.
+    #[error(
+        "the quote is for a start now, or so soon that it is ordered now, so it cannot follow a reservation; give the demand a later `window.start_earliest` and quote again"
+    )]
+    StartsAtOnce,
     /// The tags cannot be used in a report.
     #[error(transparent)]
     Tags(#[from] TagError),
@@ -122,9 +135,27 @@ pub enum ReserveError {
     /// A reservation with an open end has nothing to extend.
     #[error("the reservation has an open end; there is nothing to extend")]
     OpenEnd,
+    /// One of several reservations is refused, so nothing is done to any.
+    #[error("reservation {id}: {refusal}; none was confirmed")]
+    OneOfSeveral {
+        /// Which.
+        id: ReservationId,
+        /// Why.
+        refusal: Box<Self>,
+    },
     /// The database did not answer.
     #[error("the reservation could not be kept")]
     Store(#[source] StoreError),
+}
+
+impl ReserveError {
+    /// The refusal of one of several reservations.
+    pub(super) fn of_one(id: ReservationId, refusal: Self) -> Self {
+        Self::OneOfSeveral {
+            id,
+            refusal: Box::new(refusal),
+        }
+    }
 }
 
 impl From<IllegalReservationTransition> for ReserveError {
@@ -133,7 +164,7 @@ impl From<IllegalReservationTransition> for ReserveError {
         use ReservationState as S;
         use market::reservation::CloseReason as Why;
         let instead = match (illegal.state, illegal.event) {
-            (S::Closed(Why::Expired), E::Confirm) => {
+            (S::Closed(Why::Expired), E::Confirm | E::ConfirmLater) => {
                 Some("its hold lapsed; plan and reserve again")
             }
             (S::Closed(_), _) => Some("it is over; nothing needs to be done"),
@@ -146,7 +177,9 @@ impl From<IllegalReservationTransition> for ReserveError {
             (_, E::ReleaseRequested) => {
                 Some("cancel it: `broker cancel`, or POST /v1/reservations/{id}/cancel")
             }
-            (_, E::Confirm) => Some("it was confirmed before; read it to see how far it is"),
+            (_, E::Confirm | E::ConfirmLater) => {
+                Some("it was confirmed before; read it to see how far it is")
+            }
             _ => None,
         };
         Self::Illegal { illegal, instead }
