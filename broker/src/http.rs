@@ -56,7 +56,7 @@ use std::time::Duration;
 
 use actix_web::dev::Server;
 use actix_web::middleware::{Compress, from_fn};
-use actix_web::{App, HttpServer, web};
+use actix_web::{App, HttpServer, guard, web};
 use utoipa_actix_web::AppExt as _;
 
 pub(crate) use body::read_strictly;
@@ -146,6 +146,12 @@ pub fn serve_with_workers(
             )
             .wrap(from_fn(request::surround))
             .wrap(Compress::default())
+            // The path with `{id}` would read `confirm` as an id; every method but POST gets 405 here.
+            .service(
+                web::resource("/v1/reservations/confirm")
+                    .guard(guard::Not(guard::Post()))
+                    .to(unrouted::unrouted),
+            )
             .into_utoipa_app()
             .configure(routes::routes)
             .default_service(web::to(unrouted::unrouted))

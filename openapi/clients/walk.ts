@@ -35,12 +35,14 @@ const plan = good(await api.POST("/v1/plans", { body: demand }));
 const quote = good(
   await api.POST("/v1/quotes", { body: { plan_id: plan.id, candidate: plan.candidates[0].rank } }),
 );
+if ("quotes" in quote) throw new Error("a candidate has one quote");
 const held = good(
   await api.POST("/v1/reservations", {
     params: { header: once("place") },
     body: { quote_id: quote.id, auto_confirm: true },
   }),
 );
+if ("reservations" in held) throw new Error("a quote makes one reservation");
 const path = { id: held.id };
 await until(held.id, "active");
 const access = good(await api.GET("/v1/reservations/{id}/access", { params: { path } }));

@@ -84,6 +84,7 @@ codes! {
     hold_lapsed, 409, "The hold has lapsed";
     key_not_active, 409, "The key is revoked, has expired or was rotated";
     endpoint_disabled, 409, "The webhook endpoint is disabled";
+    fleet_follows, 409, "A fleet follows the reservation and cannot start so late";
     idempotency_in_progress, 409, "The first request with this key is still running";
     lease_not_ready, 409, "The lease is not ready to be verified";
     not_handed_off, 409, "Nothing has been handed off";
@@ -103,6 +104,7 @@ codes! {
     quota_exceeded, 409, "Quota exceeded";
     quote_lapsed, 409, "The quote has lapsed";
     quote_taken, 409, "The quote was taken already";
+    run_over, 409, "The reservation to follow is over or ending";
     siblings_not_ready, 409, "Other nodes of the lease have not enrolled yet";
     step_out_of_order, 409, "The step does not fit the conversation";
     too_many_budgets, 409, "Limit of budgets reached";
@@ -119,7 +121,6 @@ codes! {
     invalid_cursor, 422, "The cursor does not belong to this list";
     invalid_body, 422, "The body does not fit its schema";
     invalid_demand, 422, "The demand asks for something impossible";
-    kind_not_supported, 422, "This kind of demand is not supported yet";
     idempotency_key_reused, 422, "The key was used for another request";
     credential_refused, 422, "The provider does not take the credential";
     invalid_webhook_url, 422, "The URL is not allowed for webhooks";
@@ -152,6 +153,12 @@ impl ApiError {
             retry_after_seconds: None,
             allow: None,
         }
+    }
+
+    /// Says more about the same refusal.
+    pub(crate) fn with_detail(mut self, detail: String) -> Self {
+        self.detail = detail;
+        self
     }
 
     /// Names the fields that are at fault.
@@ -250,6 +257,16 @@ impl From<store::StoreError> for ApiError {
             }
             E::Conflict(conflict @ store::Conflict::CommitmentUsed { .. }) => {
                 Self::commitment_used(format!("{conflict}; plan again"))
+            }
+            E::Conflict(conflict @ store::Conflict::RunOver { .. }) => {
+                Self::run_over(conflict.to_string())
+            }
+            E::Conflict(
+                conflict @ (store::Conflict::FleetFollows { .. }
+                | store::Conflict::RunTooLate { .. }),
+            ) => Self::fleet_follows(conflict.to_string()),
+            E::Conflict(conflict @ store::Conflict::TooManyFollowers { .. }) => {
+                Self::no_room(conflict.to_string())
             }
             E::Conflict(conflict @ store::Conflict::TooMany { .. }) => {
                 Self::too_many_endpoints(conflict.to_string())

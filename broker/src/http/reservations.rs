@@ -12,6 +12,8 @@ mod show;
 use chrono::{DateTime, Utc};
 use market::demand::{Ceiling, Demand, DemandKind};
 use market::ids::{BudgetId, PlanId, PrincipalId, ProjectId, QuoteId, ReservationId};
+use market::money::Money;
+use market::quote::{is_bounded, most_per_hour};
 use market::reservation::{CloseReason, ReservationState};
 use market::tags::{Attribution, Tags};
 use market::verification::Level;
@@ -23,8 +25,8 @@ use utoipa::openapi::{RefOr, Schema};
 
 pub(crate) use access::reservation_access;
 pub(crate) use change::{
-    cancel_reservation, confirm_reservation, extend_reservation, relabel_reservation,
-    release_reservation,
+    cancel_reservation, confirm_reservation, confirm_reservations, extend_reservation,
+    relabel_reservation, release_reservation,
 };
 pub(crate) use list::list_reservations;
 pub(crate) use nodes::reservation_nodes;
@@ -34,7 +36,7 @@ pub(crate) use reports::{node_reports, report_node};
 pub(crate) use show::show_reservation;
 
 use super::error::ApiError;
-use super::quotes::LineView;
+use super::quotes::{LineView, PriceIs};
 use crate::flow::reserve::ReserveError;
 
 /// An action that the tenant requested, and that a worker has still to do.
@@ -72,8 +74,13 @@ pub(crate) struct ReservationView {
     plan_id: PlanId,
     /// The quote it took.
     quote_id: QuoteId,
-    /// The items sold, at frozen rates.
+    /// The items sold: at frozen rates, or under bounds until a later start is ordered.
     lines: Vec<LineView>,
+    /// Whether their price is frozen.
+    price_is: PriceIs,
+    /// The most that all lines together cost for an hour, in US dollars; absent where their rates are frozen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    price_at_most_usd_hour: Option<Money>,
     /// Whether its nodes only make sense together, so that it is replaced as one.
     gang: bool,
     /// The limits that neither it nor a replacement may exceed.
@@ -85,6 +92,11 @@ pub(crate) struct ReservationView {
     tags: Tags,
     /// The fixed fields for finance.
     attribution: Attribution,
+    /// The later start: it is used and charged from then on. It moves with the run that it follows. `null`: it
+    /// starts once it is confirmed.
+    starts_at: Option<DateTime<Utc>>,
+    /// The reservation after which it starts.
+    follows: Option<ReservationId>,
     /// When it ends by itself; before the hand-off: when it is given up; `null` while that is open.
     window_end: Option<DateTime<Utc>>,
     /// When the hold lapses unless it is confirmed.
@@ -119,11 +131,17 @@ impl From<&Reservation> for ReservationView {
             plan_id: row.plan_id,
             quote_id: row.quote_id,
             lines: row.lines.iter().filter_map(LineView::of).collect(),
+            price_is: PriceIs::of(&row.lines),
+            price_at_most_usd_hour: is_bounded(&row.lines)
+                .then(|| most_per_hour(&row.lines, row.ceiling.as_ref()).ok())
+                .flatten(),
             gang: row.gang,
             ceiling: row.ceiling.clone(),
             verification: row.verification,
             tags: row.tags.clone(),
             attribution: row.attribution.clone(),
+            starts_at: row.starts_at,
+            follows: row.follows.map(|follows| follows.run),
             window_end: row.window_end,
             hold_expires_at: row.hold_expires_at,
             created_at: row.created_at,
@@ -137,6 +155,22 @@ impl From<&Reservation> for ReservationView {
             },
             wish_at: row.wish_at,
             stopped_by: row.stopped_by,
+        }
+    }
+}
+
+/// Several reservations.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub(crate) struct SeveralReservations {
+    /// Of a pair the run first; of a confirmation in the order of `ids`.
+    #[schema(max_items = 10)]
+    reservations: Vec<ReservationView>,
+}
+
+impl SeveralReservations {
+    pub(crate) fn of(rows: &[Reservation]) -> Self {
+        Self {
+            reservations: rows.iter().map(ReservationView::from).collect(),
         }
     }
 }
@@ -173,18 +207,25 @@ impl From<ReserveError> for ApiError {
             E::OutsidePolicy { .. } => Self::outside_policy(said),
             E::ProviderClosed(conflict) => StoreError::from(conflict).into(),
             E::NothingMatches { .. } => Self::nothing_matches(said),
-            E::TwoReservations => Self::kind_not_supported(said),
             E::NoSshKey => Self::no_ssh_key(said),
             E::TooManyLeases { .. } => Self::too_many_leases(said),
             E::AboveCeiling(_) => Self::above_ceiling(said),
-            E::Tags(_) | E::Name | E::WhichProject | E::EndTooEarly(_) | E::TooDeep(_) => {
-                Self::invalid_body(said)
-            }
+            E::Tags(_)
+            | E::Name
+            | E::WhichProject
+            | E::EndTooEarly(_)
+            | E::TooDeep(_)
+            | E::NotAPair(_)
+            | E::StartsAtOnce => Self::invalid_body(said),
+            E::RunFirst(_) => Self::wrong_state(said),
             E::TagsMissing(_) => Self::tags_required(said),
-            E::UnknownProject(_) | E::UnknownSshKey(_) => Self::unknown_reference(said),
+            E::UnknownProject(_) | E::UnknownSshKey(_) | E::UnknownRun(_) => {
+                Self::unknown_reference(said)
+            }
             E::Unknown(_) => Self::not_found(said),
             E::Illegal { .. } | E::OpenEnd | E::WindowOver(_) => Self::wrong_state(said),
             E::HoldLapsed(_) => Self::hold_lapsed(said),
+            E::OneOfSeveral { refusal, .. } => Self::from(*refusal).with_detail(said),
             E::Store(error) => error.into(),
         }
     }

@@ -79,6 +79,7 @@ fn table(part: &mut Part<'_, '_>) {
         .service(plans::show_plan_offer)
         .service(quotes::make_quote)
         .service(quotes::show_quote)
+        .service(reservations::confirm_reservations)
         .service(reservations::place_reservation)
         .service(reservations::list_reservations)
         .service(reservations::show_reservation)

@@ -1,5 +1,7 @@
 //! The actions of a tenant on a reservation: relabel, confirm, cancel, release, extend.
 
+use std::collections::BTreeSet;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, patch, post, web};
 use chrono::{DateTime, Utc};
@@ -9,7 +11,7 @@ use market::tags::{Tags, check_tags};
 use serde::Deserialize;
 use store::reservations::{Labels, Reservation};
 
-use super::ReservationView;
+use super::{ReservationView, SeveralReservations};
 use crate::flow::reserve;
 use crate::http::access::WriteReservations;
 use crate::http::auth::{InProjects, May, Principal};
@@ -89,7 +91,7 @@ pub(crate) async fn relabel_reservation(
     .await
 }
 
-/// Confirms a hold. From the hand-off on it costs money.
+/// Confirms a hold. From the hand-off on it costs money. A later start is scheduled by it.
 #[utoipa::path(
     tag = "reservations",
     params(("id" = ReservationId, Path, description = "The reservation"), IdempotencyHeader),
@@ -107,6 +109,48 @@ pub(crate) async fn confirm_reservation(
     idempotency::once(&broker, &who, &request, b"", async |mark| {
         let row = reserve::confirm(&broker, who.tenant, *id, completion(mark, &render)).await?;
         Ok(render(&row))
+    })
+    .await
+}
+
+/// The holds to confirm together.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConfirmSeveral {
+    /// Their ids, each once, such as those of a run and its fleet.
+    #[schema(min_items = 1, max_items = 10)]
+    ids: Vec<ReservationId>,
+}
+
+/// Confirms several holds, such as those of a run and its fleet: all of them or none.
+#[utoipa::path(
+    tag = "reservations",
+    params(IdempotencyHeader),
+    request_body = ConfirmSeveral,
+    responses((status = 200, description = "The reservations, in the order of `ids`", body = SeveralReservations))
+)]
+#[post("/v1/reservations/confirm")]
+pub(crate) async fn confirm_reservations(
+    broker: web::Data<Broker>,
+    who: May<WriteReservations, InProjects>,
+    request: HttpRequest,
+    body: Body<ConfirmSeveral>,
+) -> Result<HttpResponse, ApiError> {
+    let ids = body.value.ids;
+    let once: BTreeSet<_> = ids.iter().collect();
+    if once.len() != ids.len() || !(1..=10).contains(&ids.len()) {
+        return Err(ApiError::invalid_body(
+            "`ids` names 1 to 10 reservations, each once",
+        ));
+    }
+    for id in &ids {
+        may_change(&broker, &who, *id).await?;
+    }
+    let render = |rows: &Vec<Reservation>| answer(StatusCode::OK, &SeveralReservations::of(rows));
+    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
+        let completion = completion(mark, &render);
+        let rows = reserve::confirm_all(&broker, who.tenant, &ids, completion).await?;
+        Ok(render(&rows))
     })
     .await
 }

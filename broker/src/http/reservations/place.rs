@@ -3,14 +3,13 @@
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use market::demand::{Ceiling, Demand};
-use market::identity::TenantScope;
-use market::ids::{ProjectId, QuoteId, SshKeyId};
+use market::ids::{ProjectId, QuoteId, ReservationId, SshKeyId};
 use market::tags::{Attribution, Tags};
-use serde::Deserialize;
-use store::idempotency::Completion;
+use serde::{Deserialize, Serialize};
+use store::idempotency::Answer;
 use store::reservations::Reservation;
 
-use super::ReservationView;
+use super::{ReservationView, SeveralReservations};
 use crate::flow::reserve::{self, Particulars, ReserveError};
 use crate::http::access::WriteReservations;
 use crate::http::auth::{InProjects, May};
@@ -23,15 +22,23 @@ use crate::platform::app::Broker;
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlaceReservation {
-    /// The quote to take; this or `demand`.
+    /// The quote to take; this, `quotes` or `demand`.
     #[serde(default)]
     quote_id: Option<QuoteId>,
-    /// The demand; this or `quote_id`.
+    /// The two quotes of a pair: both are taken or neither.
+    #[serde(default)]
+    #[schema(min_items = 2, max_items = 2)]
+    quotes: Option<[QuoteId; 2]>,
+    /// The demand; this, `quotes` or `quote_id`. A hybrid demand makes two reservations.
     #[serde(default)]
     demand: Option<Demand>,
     /// The limits that neither it nor a replacement may exceed; not beside the demand's own.
     #[serde(default)]
     ceiling: Option<Ceiling>,
+    /// The reservation after which it starts, with a quote or a demand for a later start. The fleet of a pair
+    /// follows its run without it.
+    #[serde(default)]
+    follows: Option<ReservationId>,
     /// Confirm at once instead of holding; it then costs money once it is handed off.
     #[serde(default)]
     #[schema(default = false)]
@@ -61,7 +68,9 @@ pub(crate) struct PlaceReservation {
 #[derive(Debug)]
 enum Wanted {
     Quote(QuoteId),
+    Quotes([QuoteId; 2]),
     Demand(Box<Demand>),
+    HybridDemand(Box<Demand>),
 }
 
 impl PlaceReservation {
@@ -73,24 +82,50 @@ impl PlaceReservation {
             ));
         }
         check_ceiling(self.ceiling.as_ref())?;
-        let wanted = match (self.quote_id, self.demand) {
-            (Some(quote), None) => Wanted::Quote(quote),
-            (None, Some(demand)) => Wanted::Demand(Box::new(under(demand, self.ceiling.as_ref())?)),
+        let mut ceiling = self.ceiling;
+        let wanted = match (self.quote_id, self.quotes, self.demand) {
+            (Some(quote), None, None) => Wanted::Quote(quote),
+            (None, Some(quotes), None) => {
+                if ceiling.is_some() {
+                    return Err(ApiError::invalid_body(
+                        "`ceiling` cannot be given with `quotes`; plan again with a ceiling in the demand or in its halves",
+                    ));
+                }
+                Wanted::Quotes(quotes)
+            }
+            (None, None, Some(demand)) => {
+                let demand = Box::new(under(demand, ceiling.as_ref())?);
+                match *demand {
+                    Demand::Hybrid(_) => {
+                        // It is part of both halves now, which may have lower ones.
+                        ceiling = None;
+                        Wanted::HybridDemand(demand)
+                    }
+                    _ => Wanted::Demand(demand),
+                }
+            }
             _ => {
                 return Err(ApiError::invalid_body(
-                    "give either `quote_id` or `demand`, and not both",
+                    "give one of `quote_id`, `quotes` and `demand`, and not several",
                 ));
             }
         };
+        let is_pair = matches!(wanted, Wanted::Quotes(_) | Wanted::HybridDemand(_));
+        if is_pair && self.follows.is_some() {
+            return Err(ApiError::invalid_body(
+                "the fleet of a pair follows its run; leave out `follows`",
+            ));
+        }
         let particulars = Particulars {
             name: self.name,
             project_id: self.project_id,
             ssh_key_ids: self.ssh_key_ids,
             tags: self.tags,
             attribution: self.attribution,
-            ceiling: self.ceiling,
+            ceiling,
             created_by: None,
             auto_confirm: self.auto_confirm,
+            follows: self.follows,
         };
         Ok((wanted, particulars))
     }
@@ -101,13 +136,7 @@ fn under(mut demand: Demand, ceiling: Option<&Ceiling>) -> Result<Demand, ApiErr
     let Some(ceiling) = ceiling else {
         return Ok(demand);
     };
-    let of_demand = match &mut demand {
-        Demand::Gpus(demand) => &mut demand.ceiling,
-        Demand::Train(demand) => &mut demand.ceiling,
-        Demand::ServeRealtime(demand) => &mut demand.ceiling,
-        Demand::ServeBatch(demand) => &mut demand.ceiling,
-        Demand::Hybrid(demand) => &mut demand.ceiling,
-    };
+    let of_demand = demand.ceiling_mut();
     if of_demand.is_some() {
         return Err(ApiError::invalid_body(
             "give `ceiling` once: in the demand or beside it",
@@ -155,14 +184,36 @@ fn check_attribution(attribution: &Attribution) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reserves: sets the capacity of a quote aside, or plans, quotes and sets aside in one call.
+/// What `POST /v1/reservations` makes.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub(crate) enum ReservationOrPair {
+    /// Of one quote, or of a demand of one kind.
+    Reservation(Box<ReservationView>),
+    /// Of a pair.
+    Pair(SeveralReservations),
+}
+
+fn render(row: &Reservation) -> Answer {
+    let placed = ReservationOrPair::Reservation(Box::new(row.into()));
+    answer(StatusCode::CREATED, &placed)
+}
+
+fn render_pair(pair: &[Reservation; 2]) -> Answer {
+    let placed = ReservationOrPair::Pair(SeveralReservations::of(pair));
+    answer(StatusCode::CREATED, &placed)
+}
+
+/// Reserves: sets the capacity of a quote aside, or plans, quotes and sets aside in one call. Two quotes of a
+/// pair, and a hybrid demand, make two reservations: the run, and the fleet that starts when it has ended.
 ///
-/// A hold costs nothing and lapses unless it is confirmed.
+/// A hold costs nothing and lapses unless it is confirmed. A later start sets nothing aside; once confirmed, it
+/// is scheduled, and ordered in time.
 #[utoipa::path(
     tag = "reservations",
     params(IdempotencyHeader),
     request_body = PlaceReservation,
-    responses((status = 201, description = "The reservation", body = ReservationView))
+    responses((status = 201, description = "The reservation, or both of a pair", body = ReservationOrPair))
 )]
 #[post("/v1/reservations")]
 pub(crate) async fn place_reservation(
@@ -173,26 +224,30 @@ pub(crate) async fn place_reservation(
 ) -> Result<HttpResponse, ApiError> {
     let (wanted, mut particulars) = body.value.split()?;
     particulars.created_by = Some(who.id);
-    let render = |row: &Reservation| answer(StatusCode::CREATED, &ReservationView::from(row));
-    idempotency::once(&broker, &who, &request, &body.bytes, async |mark| {
-        let completion = completion(mark, &render);
-        let placed = place(&broker, &who.reach(), wanted, particulars, completion).await?;
-        Ok(render(&placed))
+    // Who follows a reservation may hold up its extension.
+    if let Some(run) = particulars.follows {
+        let found = reserve::find(&broker, &who.reach(), run).await;
+        let found = found.map_err(|_| ReserveError::UnknownRun(run))?;
+        who.may_change(found.created_by)?;
+    }
+    let (broker, reach) = (&**broker, who.reach());
+    idempotency::once(broker, &who, &request, &body.bytes, async |mark| {
+        let one = completion(mark, &render);
+        let pair = completion(mark, &render_pair);
+        Ok(match wanted {
+            Wanted::Quote(quote) => {
+                render(&reserve::hold(broker, &reach, quote, particulars, one).await?)
+            }
+            Wanted::Demand(demand) => {
+                render(&reserve::in_one_call(broker, &reach, *demand, particulars, one).await?)
+            }
+            Wanted::Quotes(quotes) => {
+                render_pair(&reserve::hold_pair(broker, &reach, quotes, particulars, pair).await?)
+            }
+            Wanted::HybridDemand(demand) => render_pair(
+                &reserve::pair_in_one_call(broker, &reach, *demand, particulars, pair).await?,
+            ),
+        })
     })
     .await
-}
-
-async fn place(
-    broker: &Broker,
-    whose: &TenantScope,
-    wanted: Wanted,
-    particulars: Particulars,
-    completion: Option<Completion<'_, Reservation>>,
-) -> Result<Reservation, ReserveError> {
-    match wanted {
-        Wanted::Quote(quote) => reserve::hold(broker, whose, quote, particulars, completion).await,
-        Wanted::Demand(demand) => {
-            reserve::in_one_call(broker, whose, *demand, particulars, completion).await
-        }
-    }
 }

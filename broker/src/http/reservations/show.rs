@@ -129,6 +129,9 @@ pub(crate) struct ReservationDetail {
     /// The reservation.
     #[serde(flatten)]
     reservation: ReservationView,
+    /// The open reservations that start when it ends.
+    #[schema(max_items = 16)]
+    followed_by: Vec<ReservationId>,
     /// Its leases in the order of their making, failed ones too.
     leases: Vec<LeaseView>,
     /// Its events, the earliest first.
@@ -154,8 +157,10 @@ pub(crate) async fn show_reservation(
         .of(who.tenant)
         .of_reservation(*id)
         .await?;
+    let mine = broker.store().reservations().of(who.tenant);
     Ok(web::Json(ReservationDetail {
         reservation: ReservationView::from(&row),
+        followed_by: mine.followers_of(*id).await?,
         history: history(&row, &leases),
         leases: leases
             .into_iter()
