@@ -30,6 +30,7 @@ mod session;
 mod sheet;
 mod show;
 mod ssh_keys;
+mod start;
 mod stream;
 mod watch;
 
@@ -50,11 +51,10 @@ pub(super) enum ClientCommand {
     Offers(offers::OffersArgs),
     Plan(plan::PlanArgs),
     Quote(quote::QuoteArgs),
-    Reserve(reserve::ReserveArgs),
+    Reserve(Box<reserve::ReserveArgs>),
     /// Lists reservations, newest first.
     Reservations(reservations::ReservationsArgs),
     Show(show::ShowArgs),
-    /// Confirms a hold; billing starts at the hand-off.
     Confirm(change::ConfirmArgs),
     /// Cancels a reservation before the hand-off, free of charge.
     Cancel(change::CancelArgs),
@@ -103,7 +103,7 @@ pub(super) fn run(command: ClientCommand, whole: fn() -> clap::Command) -> Resul
             C::Offers(args) => offers::run(args).await,
             C::Plan(args) => plan::run(args).await,
             C::Quote(args) => quote::run(args).await,
-            C::Reserve(args) => reserve::run(args).await,
+            C::Reserve(args) => reserve::run(*args).await,
             C::Reservations(args) => reservations::run(args).await,
             C::Show(args) => show::run(args).await,
             C::Confirm(args) => change::confirm(args).await,

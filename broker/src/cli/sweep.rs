@@ -9,7 +9,9 @@ use store::settings::DatabaseMode;
 use super::database::open;
 use super::market::Market;
 use crate::cli::database::DatabaseArgs;
+use crate::flow::fulfil;
 use crate::flow::reconcile::{Orders, Unknown, sweep_with};
+use crate::platform::app::Broker;
 use crate::platform::config::Config;
 use crate::service::start;
 use crate::terminal::ending::{Ending, block_on};
@@ -31,6 +33,11 @@ pub(super) struct SweepArgs {
     /// Terminates the machine of this lease, which has returned; may be repeated.
     #[arg(long, value_name = "LEASE")]
     end_returned: Vec<LeaseId>,
+    /// Ends reservations that are past the end of their window, continues releases that began, and orders
+    /// nothing: for cron, where the service may be down. Use is charged up to the end, as by the service. Exit
+    /// status 1 if a provider or the database returned an error for one of them; the next run tries again.
+    #[arg(long, conflicts_with_all = ["end_unknown_since", "end_returned"])]
+    ends: bool,
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
@@ -40,6 +47,9 @@ pub(super) struct SweepArgs {
 
 pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
     let config = Config::load(args.database.data_dir.as_deref()).map_err(Ending::wrong_input)?;
+    if args.ends {
+        return end_due(config, args.json);
+    }
     let unknown = args
         .end_unknown_since
         .map_or(Unknown::Report, Unknown::EndMadeSince);
@@ -48,21 +58,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
         end_returned: &args.end_returned,
     };
     let swept = block_on(async {
-        let store = open(&config).await?;
-        let mut market = Market::open(&config.simulation, false).await?;
-        if store.settings().mode().await? == Some(DatabaseMode::Simulation)
-            && market.mode() == DatabaseMode::Production
-        {
-            return Err(Ending::wrong_input(
-                "the database was made for simulation; name its market with \
-                 BROKER__SIMULATION__MARKET_URL and BROKER__SIMULATION__CREDENTIAL",
-            ));
-        }
-        let (mode, clock, links) = (market.mode(), market.clock(false), market.take_links()?);
-        let nowhere = String::new();
-        let broker = start::with_store(store, config, mode, clock, links, nowhere)
-            .await
-            .map_err(Ending::cannot_start)?;
+        let broker = broker_of(config).await?;
         Ok(sweep_with(&broker, orders).await?)
     })?;
     let said = match args.json {
@@ -107,4 +103,56 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
              broker uses these accounts, end them with --end-unknown-since TIME"
         ))),
     }
+}
+
+/// A broker over the configured database and its providers, which takes no requests.
+async fn broker_of(config: Config) -> Result<Broker, Ending> {
+    let store = open(&config).await?;
+    let mut market = Market::open(&config.simulation, false).await?;
+    if store.settings().mode().await? == Some(DatabaseMode::Simulation)
+        && market.mode() == DatabaseMode::Production
+    {
+        return Err(Ending::wrong_input(
+            "the database was made for simulation; name its market with \
+             BROKER__SIMULATION__MARKET_URL and BROKER__SIMULATION__CREDENTIAL (`broker simulator run` \
+             starts one of its own; that of `serve --simulate` is inside the service)",
+        ));
+    }
+    let (mode, clock, links) = (market.mode(), market.clock(false), market.take_links()?);
+    let nowhere = String::new();
+    start::with_store(store, config, mode, clock, links, nowhere)
+        .await
+        .map_err(Ending::cannot_start)
+}
+
+fn end_due(config: Config, json: bool) -> Result<(), Ending> {
+    let ended = block_on(async {
+        let broker = broker_of(config).await?;
+        Ok(fulfil::work_on_ends(&broker).await?)
+    })?;
+    let fulfil::EndsReport {
+        worked_on,
+        open,
+        in_trouble,
+    } = ended;
+    let trouble = in_trouble.len();
+    let said = match json {
+        true => {
+            json!({ "worked_on": worked_on, "open": open, "in_trouble": in_trouble }).to_string()
+        }
+        false => format!(
+            "Worked on {worked_on} reservations past their end or being released: {open} not closed yet, \
+             {trouble} with errors"
+        ),
+    };
+    print_answer(&said, json)?;
+    if in_trouble.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<_> = in_trouble.iter().map(ToString::to_string).collect();
+    Err(Ending::No(format!(
+        "{trouble} reservations could not be ended: `broker show` has the last error of each ({}); the next run \
+         tries again",
+        ids.join(", ")
+    )))
 }

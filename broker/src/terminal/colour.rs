@@ -98,9 +98,9 @@ fn colour_of(words: &str) -> Option<AnsiColor> {
             let went_well = why.is_empty() || wished.iter().any(|word| why.starts_with(word));
             (!went_well).then_some(AnsiColor::Red)
         }
-        "held" | "confirmed" | "provisioning" | "replacing" | "handing" | "repairing"
-        | "withdrawn" | "releasing" | "requested" | "booting" | "verifying" | "inconclusive"
-        | "warned" | "not_run" => Some(AnsiColor::Yellow),
+        "held" | "scheduled" | "confirmed" | "provisioning" | "replacing" | "handing"
+        | "repairing" | "withdrawn" | "releasing" | "requested" | "booting" | "verifying"
+        | "inconclusive" | "warned" | "not_run" => Some(AnsiColor::Yellow),
         _ => None,
     }
 }
@@ -118,6 +118,7 @@ mod tests {
         use ReservationState as R;
         let held = [
             R::Held,
+            R::Scheduled,
             R::Confirmed,
             R::Provisioning,
             R::Replacing,

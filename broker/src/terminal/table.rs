@@ -8,7 +8,7 @@ use comfy_table::{
 use console::measure_text_width;
 
 use crate::terminal::colour::Colours;
-use crate::terminal::price::SPOT;
+use crate::terminal::price::unmarked;
 use crate::terminal::screen::columns;
 use crate::terminal::text::{LINE, clean, command_within, hanging_within};
 
@@ -121,10 +121,7 @@ fn painted(
         .set_header(headings.to_vec());
     for (at, column) in table.column_iter_mut().enumerate() {
         let cells = || rows.iter().filter_map(|row| row.get(at));
-        let is_number = |cell: &String| {
-            let number = cell.strip_prefix(SPOT).unwrap_or(cell);
-            number.parse::<f64>().is_ok()
-        };
+        let is_number = |cell: &String| unmarked(cell).parse::<f64>().is_ok();
         let is_nothing = |cell: &String| matches!(cell.as_str(), "" | "-");
         if cells().all(|cell| is_number(cell) || is_nothing(cell)) && cells().any(is_number) {
             column.set_cell_alignment(CellAlignment::Right);

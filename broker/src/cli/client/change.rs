@@ -10,7 +10,7 @@ use super::api::{Call, Document, OnceArgs};
 use super::connection::ServiceArgs;
 use super::reservations::{find, parse_reservation};
 use super::route::Route;
-use super::sheet::{print_sheet, text, time};
+use super::sheet::{one_or_several, print_sheet, text, time};
 use super::{show, watch};
 use crate::cli::client::argument::hours;
 use crate::cli::client::session::Session;
@@ -29,12 +29,21 @@ struct ChangeArgs {
     service: ServiceArgs,
 }
 
-/// Confirms a hold; billing starts at the hand-off.
+/// Confirms holds, all of them or none; billing starts at the hand-off.
+///
+/// A later start is scheduled by it, and ordered in time.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: broker confirm rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718")]
+#[command(
+    after_help = "Examples:\n  broker confirm rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718\n  broker confirm rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 rsv_019a3f0e1c7b7d40b2a1c3d4e5f60719"
+)]
 pub(in crate::cli) struct ConfirmArgs {
+    /// The reservations, 1 to 10: their ids, or the starts of the ids.
+    #[arg(value_name = "ID", required = true, num_args = 1..=10, value_parser = parse_reservation)]
+    ids: Vec<String>,
     #[command(flatten)]
-    change: ChangeArgs,
+    once: OnceArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
 }
 
 /// Cancels a reservation before the hand-off, free of charge.
@@ -77,10 +86,21 @@ pub(in crate::cli) struct ExtendArgs {
 }
 
 pub(super) async fn confirm(args: ConfirmArgs) -> Result<(), Ending> {
-    change(args.change, Route::ConfirmReservation, |_, id| {
-        Some(format!("broker watch {id}"))
+    let session = Session::open(&args.service)?;
+    let mut ids = Vec::new();
+    for named in &args.ids {
+        ids.push(find(&session.api, named).await?);
+    }
+    let call = match &ids[..] {
+        [one] => Call::from(Route::ConfirmReservation.of(one)),
+        several => Call::from(Route::ConfirmReservations.all()).body(json!({ "ids": several })),
+    };
+    let confirmed = session.api.send(call.once(args.once.key())).await?;
+    session.show(&confirmed, |confirmed| {
+        let all = one_or_several(confirmed, "reservations");
+        show::print_summaries(all)?;
+        Ok(print_next(&show::watch_of(all))?)
     })
-    .await
 }
 
 pub(super) async fn cancel(args: CancelArgs) -> Result<(), Ending> {
@@ -161,4 +181,35 @@ fn later(end: DateTime<Utc>, hours: Option<NonZeroU32>) -> Result<DateTime<Utc>,
     let hours = hours.map_or(0, |hours| i64::from(hours.get()));
     end.checked_add_signed(TimeDelta::hours(hours))
         .ok_or_else(|| Ending::wrong_input("so many hours pass the end of the calendar"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        confirm: ConfirmArgs,
+    }
+
+    #[test]
+    fn so_many_holds_are_confirmed_at_once_and_no_more() {
+        let parsed = |holds: usize| {
+            let ids = (0..holds).map(|at| format!("rsv_019{at}"));
+            let line = Line::try_parse_from(["test".to_owned()].into_iter().chain(ids));
+            line.map(|line| line.confirm.ids.len()).ok()
+        };
+        for (holds, found) in [
+            (0, None),
+            (1, Some(1)),
+            (2, Some(2)),
+            (10, Some(10)),
+            (11, None),
+        ] {
+            assert_eq!(parsed(holds), found, "{holds}");
+        }
+    }
 }

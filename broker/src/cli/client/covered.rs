@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 use serde_json::Value;
 
-use super::sheet::{NOTHING, items, moment, price, time};
+use super::sheet::{NOTHING, items, minute, moment, price, time};
 
 /// The headings of [`cells`].
 pub(super) const HEADINGS: [&str; 2] = ["covered at", "covered until"];
@@ -15,11 +15,6 @@ pub(super) fn cells(covered: &Value) -> [String; 2] {
     let until = time(covered, "/until");
     let until = until.map_or_else(|| NOTHING.to_owned(), minute);
     [price(covered, "/rate_usd_gpu_hour"), until]
-}
-
-/// A time to the minute: "2026-11-21 13:00".
-fn minute(at: DateTime<Utc>) -> String {
-    at.format("%Y-%m-%d %H:%M").to_string()
 }
 
 /// The rate of a line per GPU-hour at a time: the covered rate until that ends, then its own.

@@ -60,6 +60,13 @@ pub(super) struct DemandArgs {
     /// Until this time, such as 2026-12-24T18:00:00Z.
     #[arg(long, value_name = "TIME", requires = "gpu")]
     until: Option<DateTime<Utc>>,
+    /// Not before this time, such as 2026-12-24T18:00:00Z; it is ordered in time to be ready then.
+    #[arg(long, value_name = "TIME", requires = "gpu", conflicts_with = "demand")]
+    start: Option<DateTime<Utc>>,
+    /// Gives up, free of charge, if it is not handed off by this time; after `--start`, by default a day
+    /// later.
+    #[arg(long, value_name = "TIME", requires = "gpu", conflicts_with = "demand")]
+    start_latest: Option<DateTime<Utc>>,
     /// Only in this country, such as `US`; may be repeated.
     #[arg(long, value_name = "CODE", requires = "gpu", value_parser = word::<Country>)]
     country: Vec<Country>,
@@ -144,9 +151,10 @@ impl DemandArgs {
 
     fn of_gpus(&self, gpu: GpusWanted) -> Demand {
         let window = Window {
+            start_earliest: self.start,
+            start_latest: self.start_latest,
             duration_hours: self.hours,
             end: self.until,
-            ..Window::default()
         };
         let places = Places {
             countries: self.country.clone(),
@@ -245,13 +253,18 @@ mod tests {
             })
         );
         let more = "--gpu A100-80GB,40GB+ --count 4-8 --nodes 2 --fabric rdma --gpu-memory-gib 80 \
-                    --host-memory-gib 512 --vcpus 64";
+                    --host-memory-gib 512 --vcpus 64 --start 2026-12-24T18:00:00Z \
+                    --start-latest 2026-12-24T22:00:00+02:00";
         assert_eq!(
             parsed(more).expect("flags").read().expect("a demand"),
             json!({
                 "kind": "gpus", "gpu": ["A100-80GB", "40GB+"], "count": { "min": 4, "max": 8 },
                 "nodes": 2, "fabric": "rdma", "spot": false, "gpu_memory_gib": 80,
                 "host_memory_gib": 512, "vcpus": 64,
+                "window": {
+                    "start_earliest": "2026-12-24T18:00:00Z",
+                    "start_latest": "2026-12-24T20:00:00Z",
+                },
             })
         );
         let least = parsed("--gpu any")
@@ -280,11 +293,16 @@ mod tests {
             "--gpu H100 --hours 87601",
             "--gpu H100 --hours 1 --until 2026-12-24T18:00:00Z",
             "--gpu H100 --until tomorrow",
+            "--gpu H100 --start tomorrow",
+            "--gpu H100 --start-latest 2026-12-24",
             "--gpu H100 --country Mars",
             "--gpu H100 --tenancy cloud",
             "--gpu H100 --max-usd-per-gpu-hour cheap",
             "--demand x.json --gpu H100",
+            "--demand x.json --start 2026-12-24T18:00:00Z",
+            "--demand x.json --start-latest 2026-12-24T18:00:00Z",
             "--nodes 2",
+            "--start 2026-12-24T18:00:00Z",
             "--spot",
         ] {
             assert!(parsed(bad).is_err(), "{bad}");

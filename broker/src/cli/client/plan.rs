@@ -50,7 +50,7 @@ pub(super) async fn run(args: PlanArgs) -> Result<(), Ending> {
 }
 
 /// Whether the plan meets its demand: with a candidate, or for a hybrid demand with a pair of them.
-fn is_met(plan: &Value) -> bool {
+pub(super) fn is_met(plan: &Value) -> bool {
     let found = match &plan["hybrid"] {
         Value::Null => items(plan, "candidates"),
         hybrid => items(hybrid, "pairs"),
@@ -73,7 +73,7 @@ pub(super) fn nothing_matches() -> Ending {
 
 /// Prints a plan: the candidates, the reasons for the first one, and why other offers do not match.
 pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
-    // The next command names a candidate that is shown.
+    // The next command names a candidate or a pair that is shown.
     let top = top.max(1);
     let candidates = items(plan, "candidates");
     let mut hybrid = hybrid_of(plan);
@@ -99,13 +99,18 @@ pub(super) fn print_plan(plan: &Value, top: usize) -> Result<(), Ending> {
     }
     print_rejected(plan)?;
     if is_met(plan) {
-        let id = text(plan, "/id");
-        for best in &best {
-            let rank = text(best, "/rank");
-            print_next(&format!("broker quote {id} --candidate {rank}"))?;
-        }
+        print_next(&next_of(plan, &best))?;
     }
     Ok(())
+}
+
+/// The command that quotes the best candidate, or for a hybrid plan the best pair.
+fn next_of(plan: &Value, best: &[&Value]) -> String {
+    let which = match best.first() {
+        Some(best) if plan["hybrid"].is_null() => format!("--candidate {}", text(best, "/rank")),
+        _ => "--pair 1".to_owned(),
+    };
+    format!("broker quote {} {which}", text(plan, "/id"))
 }
 
 /// The half of a demand that a candidate is for, and its rank.
@@ -375,5 +380,18 @@ mod tests {
         let headings = More::of(&[&chat]).headings();
         assert_eq!(headings.len(), 11, "{headings:?}");
         assert_eq!(cells_of(&chat, &["order"]), [["yes"], ["yes"]]);
+    }
+
+    #[test]
+    fn a_candidate_is_quoted_next_and_of_a_hybrid_plan_the_pair() {
+        let candidates = [json!({ "rank": 1 }), json!({ "rank": 2 })];
+        let best: Vec<&Value> = candidates.iter().collect();
+        let plan = json!({ "id": "pln_1" });
+        assert_eq!(
+            next_of(&plan, &best[..1]),
+            "broker quote pln_1 --candidate 1"
+        );
+        let hybrid = json!({ "id": "pln_1", "hybrid": { "pairs": [{}] } });
+        assert_eq!(next_of(&hybrid, &best), "broker quote pln_1 --pair 1");
     }
 }

@@ -1,4 +1,4 @@
-//! `broker quote`: a frozen price until the quote lapses.
+//! `broker quote`: a frozen price until the quote lapses, or the bound of a later start.
 
 use chrono::{DateTime, Utc};
 use clap::Args;
@@ -15,29 +15,36 @@ use super::offers::{gpus, is_spot, place};
 use super::plan;
 use super::route::Route;
 use super::sheet::{
-    cell, dollars, items, moment, price, print_sheet, print_table_without, text, words,
+    cell, dollars, items, moment, one_or_several, price, print_sheet, print_table_without, text,
+    words,
 };
+use super::start::{self, PriceOf};
 use crate::cli::client::argument::word;
 use crate::cli::client::session::Session;
 use crate::platform::clock::{Clock as _, SystemClock};
 use crate::terminal::ending::Ending;
 use crate::terminal::price::marked_price;
-use crate::terminal::text::{each_once, print_next};
+use crate::terminal::text::{each_once, print_line, print_next, print_text};
 
-/// Freezes the price of a candidate of a plan.
+/// Freezes the price of a candidate of a plan, or of a pair of a hybrid plan.
 ///
-/// With a demand instead of a plan, it makes a plan first.
+/// With a demand instead of a plan, it makes a plan first. The price of a later start is not frozen: it is
+/// the price of that day, and at most the bound of the quote.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  broker quote pln_019a3f0e1c7b7d40b2a1c3d4e5f60718 --candidate 2\n  broker quote --gpu H100-SXM --count 8"
+    after_help = "Examples:\n  broker quote pln_019a3f0e1c7b7d40b2a1c3d4e5f60718 --candidate 2\n  broker quote pln_019a3f0e1c7b7d40b2a1c3d4e5f60718 --pair 1\n  broker quote --gpu H100-SXM --count 8 --start 2026-12-24T18:00:00Z"
 )]
 pub(in crate::cli) struct QuoteArgs {
     /// The plan.
-    #[arg(value_name = "PLAN", required_unless_present_any = ["demand", "gpu"], conflicts_with_all = ["demand", "gpu"])]
+    #[arg(value_name = "PLAN", required_unless_present_any = ["demand", "gpu"], conflicts_with_all = ["demand", "gpu", "start", "start_latest"])]
     plan: Option<PlanId>,
-    /// Which of its candidates, by rank.
-    #[arg(long, default_value_t = 1, value_name = "RANK", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    candidate: u32,
+    /// Which of its candidates, by rank; by default, the first.
+    #[arg(long, value_name = "RANK", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    candidate: Option<u32>,
+    /// Which pair of a hybrid plan, by its number: makes two quotes, of the run and of the fleet that starts
+    /// after it. By default, the first of a hybrid demand.
+    #[arg(long, value_name = "N", conflicts_with = "candidate", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pair: Option<u32>,
     #[command(flatten)]
     demand: DemandArgs,
     #[command(flatten)]
@@ -52,25 +59,36 @@ pub(super) async fn run(args: QuoteArgs) -> Result<(), Ending> {
         None => Some(args.demand.read()?),
     };
     let session = Session::open(&args.service)?;
-    let plan_id = match (args.plan, demand) {
-        (Some(plan), _) => json!(plan),
+    let (plan_id, is_hybrid) = match (args.plan, demand) {
+        (Some(plan), _) => (json!(plan), false),
         (None, demand) => {
             let plan = plan::make(&session, demand.unwrap_or_default())
                 .await?
                 .value;
-            if items(&plan, "candidates").is_empty() {
+            if !plan::is_met(&plan) {
                 return Err(plan::nothing_matches());
             }
-            plan["id"].clone()
+            (plan["id"].clone(), plan["hybrid"].is_object())
         }
     };
+    let wanted = match (args.pair, args.candidate) {
+        (None, None) if is_hybrid => json!({ "plan_id": plan_id, "pair": 1 }),
+        (Some(pair), _) => json!({ "plan_id": plan_id, "pair": pair }),
+        (None, rank) => json!({ "plan_id": plan_id, "candidate": rank.unwrap_or(1) }),
+    };
     let call = Call::from(Route::MakeQuote.all())
-        .body(json!({ "plan_id": plan_id, "candidate": args.candidate }))
+        .body(wanted)
         .once(args.once.key());
-    let quote = session.api.send(call).await?;
-    session.show(&quote, |quote| {
-        print_quote(quote)?;
-        let next = format!("broker reserve --quote {}", text(quote, "/id"));
+    let made = session.api.send(call).await?;
+    session.show(&made, |made| {
+        let mut next = "broker reserve".to_owned();
+        for (at, quote) in one_or_several(made, "quotes").iter().enumerate() {
+            if at > 0 {
+                print_line("")?;
+            }
+            print_quote(quote)?;
+            next += &format!(" --quote {}", text(quote, "/id"));
+        }
         Ok(print_next(&next)?)
     })
 }
@@ -78,16 +96,26 @@ pub(super) async fn run(args: QuoteArgs) -> Result<(), Ending> {
 /// Prints a quote as a sheet and its lines as a table.
 pub(super) fn print_quote(quote: &Value) -> Result<(), Ending> {
     print_sheet(&sheet_of(quote, SystemClock.now()))?;
-    print_lines(quote)
+    print_lines(quote)?;
+    if let Some(warning) = start::below_price(quote, PriceOf::Today) {
+        print_text(&warning)?;
+    }
+    Ok(())
 }
 
 fn sheet_of(quote: &Value, now: DateTime<Utc>) -> Vec<(&'static str, String)> {
-    let price = price(quote, "/price_usd_hour");
+    let price = marked_price(price(quote, "/price_usd_hour"), has_spot(quote));
+    let price = match quote["price_is"].as_str() {
+        Some("frozen") => format!("{price}, frozen"),
+        _ => start::with_bound(quote, price, PriceOf::Today),
+    };
     vec![
         ("quote", text(quote, "/id")),
         ("plan", text(quote, "/plan_id")),
         ("fabric", fabric(quote)),
-        ("USD/h", marked_price(price, has_spot(quote))),
+        ("USD/h", price),
+        ("starts", moment(quote, "/starts_at", now)),
+        ("follows", text(quote, "/follows")),
         ("covered until", covered::first_end(quote, now)),
         ("made", moment(quote, "/created_at", now)),
         ("lapses", moment(quote, "/expires_at", now)),
@@ -108,6 +136,8 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
         "USD/GPU-h",
     ];
     let lines = items(priced, "lines");
+    let is_bounded = start::is_bounded(priced);
+    headings.extend(is_bounded.then_some(start::BOUND));
     let is_covered = lines.iter().any(|line| line["covered"].is_object());
     if is_covered {
         headings.extend(covered::HEADINGS);
@@ -125,6 +155,9 @@ pub(super) fn print_lines(priced: &Value) -> Result<(), Ending> {
             cell(offer, "/sku"),
             marked_price(price(line, "/rate_usd_gpu_hour"), is_spot(offer)),
         ];
+        if is_bounded {
+            row.push(price(line, "/rate_at_most"));
+        }
         if is_covered {
             row.extend(covered::cells(&line["covered"]));
         }
@@ -140,13 +173,12 @@ pub(super) fn of_offers(priced: &Value, of: impl Fn(&Value) -> String) -> String
 }
 
 /// Whether the provider of any line may reclaim the capacity.
-fn has_spot(priced: &Value) -> bool {
+pub(super) fn has_spot(priced: &Value) -> bool {
     let mut lines = items(priced, "lines").iter();
     lines.any(|line| is_spot(&line["offer"]))
 }
 
-/// US dollars per hour of all lines at a time, at their frozen rates, marked if any is spot; empty if
-/// unknown.
+/// US dollars per hour of all lines at a time, at their rates, marked if any is spot; empty if unknown.
 pub(super) fn usd_per_hour(priced: &Value, now: DateTime<Utc>) -> String {
     let of_line = |line: &Value| {
         let rate = covered::rate_at(line, now)?;
@@ -238,7 +270,14 @@ mod tests {
         spot["lines"][1]["offer"]["terms"] = json!("spot");
         spot["price_usd_hour"] = json!("48.5");
         assert_eq!(usd_per_hour(&spot, now), "spot 48.50");
-        let marked = ("USD/h", "spot 48.50".to_owned());
-        assert!(sheet_of(&spot, now).contains(&marked));
+        let shown = |quote: &Value, price: &str| {
+            let price = ("USD/h", price.to_owned());
+            assert!(sheet_of(quote, now).contains(&price), "{price:?}");
+        };
+        spot["price_is"] = json!("frozen");
+        shown(&spot, "spot 48.50, frozen");
+        spot["price_is"] = json!("at_most");
+        spot["lines"][0]["rate_at_most"] = json!("3");
+        shown(&spot, "spot 48.50 today, at most 56.50");
     }
 }

@@ -7,12 +7,14 @@ use serde_json::Value;
 
 use super::api::{Api, Call};
 use super::connection::ServiceArgs;
-use super::quote::{in_words, usd_per_hour};
+use super::quote::{has_spot, in_words, usd_per_hour};
 use super::route::Route;
-use super::sheet::{NOTHING, age, cell, items, print_table_without, text, time};
+use super::sheet::{NOTHING, age, cell, items, minute, print_table_without, text, time};
+use super::start;
 use crate::cli::client::session::Session;
 use crate::platform::clock::{Clock as _, SystemClock};
 use crate::terminal::ending::Ending;
+use crate::terminal::price::{AT_MOST, marked_price};
 use crate::terminal::text::print_text;
 
 /// The fewest digits of an id that are accepted.
@@ -56,11 +58,8 @@ pub(super) async fn run(args: ReservationsArgs) -> Result<(), Ending> {
     session.show(&found, print_reservations)
 }
 
-/// The headings of [`row`].
-const HEADINGS: [&str; 6] = ["id", "name", "state", "what", "USD/h", "placed"];
-
 /// What a narrow terminal does without. Where something is sold its price stays.
-const SPARE: [&str; 2] = ["placed", "name"];
+const SPARE: [&str; 3] = ["placed", "name", "starts"];
 
 fn print_reservations(page: &Value) -> Result<(), Ending> {
     let found = items(page, "items");
@@ -68,8 +67,8 @@ fn print_reservations(page: &Value) -> Result<(), Ending> {
         return Ok(print_text("There are none. `broker reserve` places one.")?);
     }
     let now = SystemClock.now();
-    let rows = found.iter().map(|reservation| row(reservation, now));
-    print_table_without(&HEADINGS, rows, &SPARE)?;
+    let (headings, rows) = drawn(found, now);
+    print_table_without(&headings, rows, &SPARE)?;
     if page["next_cursor"].is_string() {
         print_text(&format!(
             "The newest {}; --all shows all of them.",
@@ -79,9 +78,22 @@ fn print_reservations(page: &Value) -> Result<(), Ending> {
     Ok(())
 }
 
-fn row(reservation: &Value, now: DateTime<Utc>) -> Vec<String> {
-    let price = usd_per_hour(reservation, now);
-    vec![
+/// The headings and the rows of the table; with a column for the start if any lies ahead.
+fn drawn(found: &[Value], now: DateTime<Utc>) -> (Vec<&'static str>, Vec<Vec<String>>) {
+    let starts_later = found.iter().any(|one| start::ahead(one).is_some());
+    let mut headings = vec!["id", "name", "state", "what", "USD/h"];
+    headings.extend(starts_later.then_some("starts"));
+    headings.push("placed");
+    let rows = found.iter().map(|one| row(one, starts_later, now));
+    (headings, rows.collect())
+}
+
+fn row(reservation: &Value, starts_later: bool, now: DateTime<Utc>) -> Vec<String> {
+    let price = match start::bound_per_hour(reservation) {
+        Some(bound) => marked_price(format!("{AT_MOST}{bound}"), has_spot(reservation)),
+        None => usd_per_hour(reservation, now),
+    };
+    let mut row = vec![
         cell(reservation, "/id"),
         cell(reservation, "/name"),
         state(reservation),
@@ -91,8 +103,13 @@ fn row(reservation: &Value, now: DateTime<Utc>) -> Vec<String> {
         } else {
             price
         },
-        age(time(reservation, "/created_at"), now),
-    ]
+    ];
+    if starts_later {
+        let starts_at = start::ahead(reservation);
+        row.push(starts_at.map_or_else(|| NOTHING.to_owned(), minute));
+    }
+    row.push(age(time(reservation, "/created_at"), now));
+    row
 }
 
 /// Where a reservation stands, with why where it ends, and with what is still to be done.
@@ -163,13 +180,27 @@ mod tests {
             "created_at": "2026-11-21T13:00:00Z",
             "lines": [{ "nodes": 2, "gpus": 16, "rate_usd_gpu_hour": "2.5", "offer": offer }],
         });
+        let mut later = reservation.clone();
+        later["state"] = json!("scheduled");
+        later["starts_at"] = json!("2026-12-24T18:00:00Z");
+        later["lines"][0]["rate_at_most"] = json!("3");
+        let shown = |it: &Value, columns| {
+            let (headings, rows) = drawn(std::slice::from_ref(it), DateTime::UNIX_EPOCH);
+            fitted_without(Some(columns), &headings, rows, &SPARE)
+        };
         for columns in 20..=160 {
-            let rows = [row(&reservation, DateTime::UNIX_EPOCH)];
-            let shown = fitted_without(Some(columns), &HEADINGS, rows, &SPARE);
-            for said in ["spot", "40.00"] {
-                assert!(shown.contains(said), "{columns}: {shown}");
+            for (it, price) in [(&reservation, "40.00"), (&later, "48.00")] {
+                let shown = shown(it, columns);
+                for said in ["spot", price] {
+                    assert!(shown.contains(said), "{columns}: {shown}");
+                }
             }
         }
+        let wide = shown(&later, 160);
+        for said in ["scheduled", "2026-12-24 18:00", "spot at most 48.00"] {
+            assert!(wide.contains(said), "{said}: {wide}");
+        }
+        assert!(!shown(&reservation, 160).contains("starts"));
     }
 
     #[test]

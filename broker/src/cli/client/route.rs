@@ -40,6 +40,7 @@ routes! {
     ListReservations, "GET", "/v1/reservations";
     ShowReservation, "GET", "/v1/reservations/{id}";
     ConfirmReservation, "POST", "/v1/reservations/{id}/confirm";
+    ConfirmReservations, "POST", "/v1/reservations/confirm";
     CancelReservation, "POST", "/v1/reservations/{id}/cancel";
     ReleaseReservation, "POST", "/v1/reservations/{id}/release";
     ExtendReservation, "POST", "/v1/reservations/{id}/extend";

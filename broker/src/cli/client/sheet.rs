@@ -104,6 +104,14 @@ pub(super) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map_or(&[], Vec::as_slice)
 }
 
+/// The things in an answer that is one thing or a list of several under this field.
+pub(super) fn one_or_several<'a>(answer: &'a Value, field: &str) -> &'a [Value] {
+    match answer[field].as_array() {
+        Some(several) => several,
+        None => std::slice::from_ref(answer),
+    }
+}
+
 /// US dollars of a price: two to four digits after the point.
 pub(super) fn price(value: &Value, pointer: &str) -> String {
     text(value, pointer)
@@ -159,12 +167,18 @@ pub(super) fn span(length: TimeDelta) -> String {
 /// A time and how far away it is: "2026-11-21 13:00:00 UTC (in 2 h)".
 pub(super) fn moment(value: &Value, pointer: &str, now: DateTime<Utc>) -> String {
     time(value, pointer).map_or_else(String::new, |at| {
-        format!(
-            "{} UTC ({})",
-            at.format("%Y-%m-%d %H:%M:%S"),
-            age(Some(at), now)
-        )
+        format!("{} ({})", second(at), age(Some(at), now))
     })
+}
+
+/// A time to the second: "2026-11-21 13:00:00 UTC".
+pub(super) fn second(at: DateTime<Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// A time to the minute: "2026-11-21 13:00".
+pub(super) fn minute(at: DateTime<Utc>) -> String {
+    at.format("%Y-%m-%d %H:%M").to_string()
 }
 
 #[cfg(test)]
@@ -199,6 +213,14 @@ mod tests {
             assert_eq!(age(Some(now - TimeDelta::seconds(seconds)), now), told);
         }
         assert_eq!(age(None, now), "-");
+    }
+
+    #[test]
+    fn an_answer_is_one_thing_or_a_list_of_several() {
+        let one = json!({ "id": 1, "lines": [] });
+        assert_eq!(one_or_several(&one, "quotes"), std::slice::from_ref(&one));
+        let pair = json!({ "quotes": [{ "id": 1 }, { "id": 2 }] });
+        assert_eq!(one_or_several(&pair, "quotes").len(), 2);
     }
 
     #[test]

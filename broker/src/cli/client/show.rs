@@ -15,7 +15,10 @@ use super::plan::print_plan;
 use super::quote::{of_offers, print_lines, print_quote, usd_per_hour};
 use super::reservations::{find, parse_reservation, state};
 use super::route::Route;
-use super::sheet::{NOTHING, age, cell, items, moment, print_table_without, text, time, words};
+use super::sheet::{
+    NOTHING, age, cell, items, moment, print_sheet, print_table_without, text, time, words,
+};
+use super::start::{self, PriceOf};
 use super::{quote, sheet};
 use crate::cli::attestation::in_words;
 use crate::cli::client::session::Session;
@@ -117,6 +120,24 @@ pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
     } else {
         String::new()
     };
+    let starts = match start::ahead(it) {
+        Some(_) if it["follows"].is_string() && it["window_end"].is_null() => {
+            let run = text(it, "/follows");
+            format!(
+                "{} as planned, once {run} has ended",
+                moment(it, "/starts_at", now)
+            )
+        }
+        Some(_) => moment(it, "/starts_at", now),
+        None => String::new(),
+    };
+    // Before the hand-off it is the end of the wait.
+    let end = match it["active_at"].is_string() || it["state"] == "releasing" {
+        true => "ends",
+        false => "given up",
+    };
+    let followers = items(it, "followed_by").iter();
+    let followers: Vec<&str> = followers.filter_map(Value::as_str).collect();
     let ends = if it["state"] == "closed" {
         String::new()
     } else {
@@ -135,12 +156,37 @@ pub(super) fn summary(it: &Value) -> Vec<(&'static str, String)> {
         ("terms", of_offers(it, |offer| words(offer, "/terms"))),
         ("fabric", quote::fabric(it)),
         ("place", of_offers(it, place)),
-        ("USD/h", usd_per_hour(it, now)),
+        (
+            "USD/h",
+            start::with_bound(it, usd_per_hour(it, now), PriceOf::TheQuote),
+        ),
         ("covered until", covered_until),
         ("ended by budget", text(it, "/stopped_by")),
         ("held until", held_until),
-        ("ends", ends),
+        ("starts", starts),
+        ("follows", text(it, "/follows")),
+        ("followed by", followers.join(", ")),
+        (end, ends),
     ]
+}
+
+/// Prints the summary of each reservation, with an empty line between two.
+pub(super) fn print_summaries(all: &[Value]) -> Result<(), Ending> {
+    for (at, one) in all.iter().enumerate() {
+        if at > 0 {
+            print_line("")?;
+        }
+        print_sheet(&summary(one))?;
+    }
+    Ok(())
+}
+
+/// The command that follows what starts first of confirmed reservations.
+pub(super) fn watch_of(all: &[Value]) -> String {
+    let mut starting = all.iter().filter(|one| one["state"] != "scheduled");
+    let first = starting.next().or(all.first());
+    let id = first.map_or_else(String::new, |one| text(one, "/id"));
+    format!("broker watch {id}")
 }
 
 fn print_reservation(it: &Value, nodes: &Value) -> Result<(), Ending> {
@@ -169,8 +215,12 @@ fn print_reservation(it: &Value, nodes: &Value) -> Result<(), Ending> {
         ("closed", moment(it, "/closed_at", now)),
     ];
     lines.extend(more);
-    sheet::print_sheet(&lines)?;
+    print_sheet(&lines)?;
     print_lines(it)?;
+    let warning = start::below_price(it, PriceOf::TheQuote);
+    if let Some(warning) = warning.filter(|_| start::ahead(it).is_some()) {
+        print_text(&warning)?;
+    }
     if !items(it, "leases").is_empty() {
         print_line(&Colours::of_stdout().heading("Leases:"))?;
         print_leases(it, now)?;
@@ -285,5 +335,30 @@ mod tests {
         ] {
             assert!(all.contains(&(label, value.to_owned())), "{label}: {all:?}");
         }
+    }
+
+    #[test]
+    fn a_summary_says_when_a_later_start_is_and_what_limits_its_price() {
+        let mut it = json!({
+            "state": "scheduled", "starts_at": "2126-12-24T18:00:00Z", "follows": "rsv_1",
+            "window_end": "2126-12-25T18:00:00Z",
+            "lines": [{
+                "nodes": 1, "gpus": 8, "rate_usd_gpu_hour": "2.5", "rate_at_most": "3",
+                "offer": { "gpus": 8, "gpu": "H100-SXM", "provider": "lambda" },
+            }],
+        });
+        let shown = |it: &Value, label: &str| {
+            let found = summary(it).into_iter().find(|(name, _)| *name == label);
+            found.map_or_else(String::new, |(_, value)| value)
+        };
+        assert!(shown(&it, "starts").starts_with("2126-12-24 18:00:00 UTC (in "));
+        assert!(shown(&it, "given up").starts_with("2126-12-25 18:00:00 UTC (in "));
+        assert_eq!(shown(&it, "ends"), "");
+        assert_eq!(shown(&it, "follows"), "rsv_1");
+        assert_eq!(shown(&it, "USD/h"), "20.00 when quoted, at most 24.00");
+        it["state"] = json!("active");
+        it["active_at"] = json!("2126-12-24T18:00:00Z");
+        assert_eq!(shown(&it, "starts"), "");
+        assert!(shown(&it, "ends").starts_with("2126-12-25 18:00:00 UTC"));
     }
 }

@@ -1,7 +1,7 @@
 //! Decides when to read a reservation again: after an event of the service, else every second.
 //!
-//! An event only triggers a read: the output always comes from a new read. So a lost or repeated event
-//! does no harm.
+//! An event triggers a read, and the output about states comes from that read. So a lost or repeated event
+//! does no harm. An announcement, which no read shows, is the event itself: its reader skips a repeated one.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::ready;
 use futures_util::stream::BoxStream;
 use market::ids::ReservationId;
+use serde_json::Value;
 
 use super::api::Api;
 use super::route::Route;
@@ -54,9 +55,15 @@ impl<'a> Nudges<'a> {
         let last = self.reader.last_id.clone();
         self.reader = EventReader {
             last_id: last.clone(),
+            events: self.events(),
             ..EventReader::default()
         };
-        self.source = match self.api.stream(target, last.as_deref()).await {
+        let mut opened = self.api.stream(target.clone(), last.as_deref()).await;
+        if last.is_some() && matches!(opened, Ok(None)) {
+            // What came after the last event may be no longer kept: start with the first that is.
+            opened = self.api.stream(target, None).await;
+        }
+        self.source = match opened {
             Ok(Some(response)) => {
                 let whole = response.bytes_stream();
                 let pieces = whole.scan((), |(), piece| {
@@ -67,6 +74,11 @@ impl<'a> Nudges<'a> {
             Ok(None) => Source::Absent,
             Err(_) => Source::Closed,
         };
+    }
+
+    /// The events since the last call.
+    pub(super) fn events(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.reader.events)
     }
 
     /// Waits until there may be news.
@@ -101,13 +113,17 @@ impl<'a> Nudges<'a> {
 
 /// Reads `text/event-stream` piece by piece.
 ///
-/// Source: the HTML standard, section 9.2.6, as far as it is needed to trigger a read.
+/// Source: the HTML standard, section 9.2.6, for events with one line of data.
 #[derive(Debug, Default)]
 struct EventReader {
     line: Vec<u8>,
-    has_data: bool,
-    /// The id of the last event.
+    /// The data and the id of the event that is being read.
+    data: Option<String>,
+    id: Option<String>,
+    /// The id of the last complete event.
     last_id: Option<String>,
+    /// The events whose data is JSON, not yet taken.
+    events: Vec<Value>,
 }
 
 impl EventReader {
@@ -129,14 +145,18 @@ impl EventReader {
     /// Whether this line completed an event.
     fn line_ends(&mut self, line: &[u8]) -> bool {
         if line.is_empty() {
-            return std::mem::take(&mut self.has_data);
+            self.last_id = self.id.take().or(self.last_id.take());
+            let data = self.data.take();
+            let event = data.as_deref().map(serde_json::from_str);
+            self.events.extend(event.and_then(Result::ok));
+            return data.is_some();
         }
         let text = String::from_utf8_lossy(line);
         let (field, value) = text.split_once(':').unwrap_or((&text, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
-            "data" => self.has_data = true,
-            "id" if !value.contains('\0') => self.last_id = Some(value.to_owned()),
+            "data" => self.data = Some(value.to_owned()),
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
             _ => {}
         }
         false
@@ -156,7 +176,12 @@ mod tests {
             let (early, late) = (reader.feed(first), reader.feed(second));
             assert!(!early && late, "cut at {cut}");
             assert_eq!(reader.last_id.as_deref(), Some("7"));
+            assert_eq!(reader.events, [serde_json::json!({ "a": 1 })]);
         }
+        let mut reader = EventReader::default();
+        assert!(!reader.feed(b"id: 8\ndata: {}\n"));
+        assert_eq!(reader.last_id, None, "the event is not complete");
+        assert!(reader.feed(b"\ndata: no JSON\n\n") && reader.events.len() == 1);
     }
 
     #[test]

@@ -14,10 +14,11 @@ use super::connection::ServiceArgs;
 use super::problem::CallError;
 use super::reservations::{find, parse_reservation, state};
 use super::route::Route;
-use super::sheet::{items, print_sheet, span, sum, text, time, words};
-use super::show;
+use super::sheet::{age, items, print_sheet, second, span, sum, text, time, words};
 use super::stream::Nudges;
+use super::{show, start};
 use crate::cli::client::session::Session;
+use crate::platform::clock::{Clock as _, SystemClock};
 use crate::terminal::colour::Colours;
 use crate::terminal::ending::Ending;
 use crate::terminal::screen::columns;
@@ -30,7 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Follows a reservation live until it is active or closed.
 ///
-/// Prints each change as it happens. A reservation that is ending is followed until it is closed.
+/// Prints each change as it happens. A scheduled reservation is followed through its start, and one that is
+/// ending until it is closed.
 /// Exit status: 0 it became active, or closed as requested; 1 it ended otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: broker watch rsv_019a3f0e1c7b7d40b2a1c3d4e5f60718 --until closed")]
@@ -98,7 +100,9 @@ async fn look_until_it_ends(
     let mut charges = Charges::default();
     loop {
         let now = look(&session.api, id).await?;
-        let news = told.news(&now.value);
+        let mut news = told.news(&now.value);
+        let events = nudges.events();
+        news.extend(events.iter().filter_map(|event| told.announced(event)));
         if session.is_for_people() {
             bar.suspend(|| news.iter().try_for_each(|line| print_line(line)))?;
         }
@@ -179,7 +183,13 @@ impl Printed {
         let now = state(it);
         if self.state != now {
             if !is_dated(it["state"].as_str()) {
-                news.push(line(None, &colours.state(&now)));
+                let mut words = colours.state(&now);
+                if it["state"] == "scheduled"
+                    && let Some(starts_at) = start::ahead(it)
+                {
+                    words += &format!(", starts at {}", second(starts_at));
+                }
+                news.push(line(None, &words));
             }
             self.state = now;
             self.since = Some(Instant::now());
@@ -195,6 +205,13 @@ impl Printed {
             news.push(line(None, &format!("{} {standing}{why}", named(lease))));
         }
         news
+    }
+
+    /// The line of an event that no read shows, the first time that it is read; `None` for other events.
+    fn announced(&mut self, event: &Value) -> Option<String> {
+        let words = start::announcement(event)?;
+        let is_new = self.moments.insert(text(event, "/id"));
+        is_new.then(|| line(time(event, "/timestamp"), &words))
     }
 
     /// The failure of a lease that the history reports gone: it may have failed between two reads.
@@ -216,12 +233,20 @@ impl Printed {
         format!(": {note}")
     }
 
-    /// Everything in one line: the state and its duration, the leases, the charges.
+    /// Everything in one line: the state and its duration, the start, the leases, the charges.
     fn in_one_line(&self, it: &Value, charged: &str) -> String {
         let elapsed = self.since.map_or(0, |since| since.elapsed().as_secs());
         let elapsed =
             chrono::TimeDelta::seconds(i64::try_from(elapsed).unwrap_or(i64::MAX / 1_000));
         let mut parts = vec![format!("{} for {}", self.state, span(elapsed))];
+        if let Some(starts_at) = start::ahead(it) {
+            let now = SystemClock.now();
+            let words = match starts_at > now {
+                true => "starts",
+                false => "start due",
+            };
+            parts.push(format!("{words} {}", age(Some(starts_at), now)));
+        }
         let standing = items(it, "leases").iter().filter(|lease| stands(lease));
         parts.extend(standing.map(|lease| format!("{} {}", named(lease), words(lease, "/state"))));
         if !charged.is_empty() {
@@ -365,6 +390,10 @@ mod tests {
         let closed = |reason: &str, active_at: Value| json!({ "id": "rsv_1", "state": "closed", "reason": reason, "active_at": active_at });
         let ok = |it: &Value, until| verdict(it, until).map(|ended| ended.is_ok());
         assert_eq!(ok(&json!({ "state": "provisioning" }), None), None);
+        assert_eq!(
+            ok(&json!({ "state": "scheduled" }), Some(Until::Active)),
+            None
+        );
         assert_eq!(ok(&active, None), Some(true));
         assert_eq!(ok(&active, Some(Until::Closed)), None);
         assert_eq!(ok(&ending, None), None, "it is followed to its end");
@@ -434,6 +463,32 @@ mod tests {
             told.in_one_line(&fallen, "1.00 USD")
                 .starts_with("replacing for 0 s  |  2 nodes")
         );
+    }
+
+    #[test]
+    fn a_later_start_is_shown_while_it_is_waited_for() {
+        let mut told = Printed::default();
+        let scheduled = json!({ "state": "scheduled", "starts_at": "2126-12-24T18:00:00Z" });
+        let state = "          scheduled, starts at 2126-12-24 18:00:00 UTC";
+        assert_eq!(told.news(&scheduled), [state]);
+        assert!(told.news(&scheduled).is_empty());
+        let bar = told.in_one_line(&scheduled, "");
+        assert!(bar.starts_with("scheduled for 0 s  |  starts in "), "{bar}");
+        let due = json!({ "state": "scheduled", "starts_at": "2020-12-24T18:00:00Z" });
+        let bar = told.in_one_line(&due, "");
+        assert!(
+            bar.contains("  |  start due ") && bar.ends_with(" ago"),
+            "{bar}"
+        );
+        let soon = json!({
+            "id": "evt_1", "type": "reservation.starts_soon", "timestamp": "2126-12-24T17:00:00Z",
+            "data": { "at": "2126-12-24T18:00:00Z", "minutes_left": 60 },
+        });
+        assert_eq!(
+            told.announced(&soon).as_deref(),
+            Some("17:00:00  starts in 60 min, at 2126-12-24 18:00:00 UTC")
+        );
+        assert_eq!(told.announced(&soon), None);
     }
 
     #[test]
