@@ -11,12 +11,11 @@ use crate::terminal::plan_lines::satisfy;
 use crate::terminal::price::marked_price;
 use crate::terminal::text::each_once;
 
-/// The best candidates, the reasons for the chosen one, and how many offers were refused for each reason.
+/// The best candidates of the chosen one's half, and the reasons for the chosen one.
 pub(super) fn plan(plan: &Value, chosen: &Value) {
-    let candidates = plan["candidates"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let all = plan["candidates"].as_array().into_iter().flatten();
+    let of_half = all.filter(|candidate| candidate["half"] == chosen["half"]);
+    let candidates: Vec<_> = of_half.collect();
     let beyond = candidates
         .iter()
         .skip(3)
@@ -34,17 +33,27 @@ pub(super) fn plan(plan: &Value, chosen: &Value) {
             "USD/h",
             "order",
         ],
-        candidates.iter().take(3).chain(beyond).map(candidate_row),
+        candidates
+            .iter()
+            .take(3)
+            .chain(beyond)
+            .map(|candidate| candidate_row(candidate)),
         &["USD/h"],
     );
+    let half = text(chosen, "/half");
+    let eligible = plan["hybrid"][format!("eligible_{half}")].as_u64();
     say(format!(
-        "{} the demand. Why #{}:",
-        satisfy(plan["eligible"].as_u64().unwrap_or(0)),
+        "{} the {half} half. Why #{}:",
+        satisfy(eligible.unwrap_or(0)),
         chosen["rank"]
     ));
     for reason in chosen["reasons"].as_array().into_iter().flatten() {
         say_item(reason.as_str().unwrap_or_default());
     }
+}
+
+/// How many offers were refused for each reason.
+pub(super) fn refused(plan: &Value) {
     let reasons = plan["rejected"]["by_reason"].as_object();
     let reasons: Vec<_> = reasons
         .into_iter()
@@ -56,6 +65,30 @@ pub(super) fn plan(plan: &Value, chosen: &Value) {
         plan["rejected"]["total"],
         reasons.join(", ")
     ));
+}
+
+/// The dates and dollars of a pair.
+pub(super) fn pair(pair: &Value) {
+    let date = |field: &str| minute(text(pair, field));
+    let usd = |field: &str| cents(text(pair, field));
+    let legs = pair["staging"].as_array().into_iter().flatten();
+    let staging: i64 = legs.filter_map(|leg| leg["seconds"].as_i64()).sum();
+    say(format!(
+        "Planned: the run is done {} and costs {} USD. Its weights arrive {staging} seconds later (its nodes, \
+         if they are kept for that long: {} USD). The fleet serves from {}: {} USD for {} hours.",
+        date("/trained_at"),
+        usd("/train_usd"),
+        usd("/staging_hold_usd"),
+        date("/serves_from"),
+        usd("/serve_usd"),
+        pair["serve_seconds"].as_i64().unwrap_or(0) / 3_600,
+    ));
+}
+
+/// A time to the minute.
+pub(super) fn minute(time: &str) -> String {
+    let (day, clock) = time.split_once('T').unwrap_or((time, ""));
+    format!("{day} {}", clock.get(..5).unwrap_or(clock))
 }
 
 fn candidate_row(candidate: &Value) -> Vec<String> {
@@ -188,10 +221,10 @@ pub(super) async fn access(client: &Client, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// The rows of a cost report and their sum.
-pub(super) fn costs(report: &Value) -> Result<()> {
+/// The rows of a cost report, grouped by these, and their sum.
+pub(super) fn costs(report: &Value, groups: &[&'static str]) -> Result<()> {
     let rows = report["rows"].as_array().context("the report has rows")?;
-    let total = total_row(report);
+    let total = total_row(report, groups.len());
     let rows = rows.iter().map(|row| {
         let group = row["group"]
             .as_array()
@@ -207,23 +240,21 @@ pub(super) fn costs(report: &Value) -> Result<()> {
         ]);
         cells
     });
-    let headings = [
-        "workload",
-        "provider",
-        "GPU",
-        "GPU-hours",
-        "USD, to the cent",
-    ];
+    let mut headings = groups.to_vec();
+    headings.extend(["GPU-hours", "USD, to the cent"]);
     table(&headings, rows.chain([total]));
     Ok(())
 }
 
-fn total_row(report: &Value) -> Vec<String> {
+fn total_row(report: &Value, groups: usize) -> Vec<String> {
     let (hours, amount) = (
         gpu_hours(&report["total_gpu_seconds"]),
         cents(text(report, "/total_usd")),
     );
-    vec!["in all".into(), String::new(), String::new(), hours, amount]
+    let mut row = vec![String::new(); groups];
+    row[0] = "in all".into();
+    row.extend([hours, amount]);
+    row
 }
 
 /// The verifications, the charges and the provider bill, exact to the unit.

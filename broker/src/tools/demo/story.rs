@@ -70,9 +70,9 @@ async fn play(world: &SimulatedMarket, client: &Client, args: &DemoArgs) -> Resu
     let ssh_key = json!({ "name": "demo", "public_key": ssh_public_key() });
     client.post("/v1/ssh-keys", &ssh_key).await?;
     read_supply(world, args).await?;
-    let (train, run_hours) = reserve_training(world, client).await?;
-    let serve = reserve_serving(world, client).await?;
-    use_both(world, client, &train, run_hours).await?;
+    let pair = reserve_pair(world, client).await?;
+    let (train, serve) = (pair.train.clone(), pair.serve.clone());
+    use_both(world, client, &pair).await?;
     let report = show_costs(client).await?;
     let swept = reconcile::sweep(world.broker()).await?;
     let summary = Summary::of(world, client, [&train, &serve], &report).await?;
@@ -211,77 +211,78 @@ async fn read_supply(world: &SimulatedMarket, args: &DemoArgs) -> Result<()> {
     Ok(())
 }
 
-/// Plans, quotes, holds and confirms, each in its own call. Returns the reservation and the
-/// planned hours of its run.
-async fn reserve_training(world: &SimulatedMarket, client: &Client) -> Result<(String, i64)> {
+/// The two reservations of a hybrid plan's pair.
+struct Pair {
+    train: String,
+    serve: String,
+    /// The planned length of the run. Units: seconds.
+    run_seconds: i64,
+}
+
+/// Plans a run and the fleet behind it as one; quotes, holds and confirms both, each in one call.
+async fn reserve_pair(world: &SimulatedMarket, client: &Client) -> Result<Pair> {
     chapter(
-        "2. Training: Llama 3 8B on 20 billion tokens, 16 GPUs",
-        "a gang gets RDMA between its nodes; with one bad node all are replaced, free of charge",
+        "2. Training, then serving: Llama 3 8B, planned as one",
+        "the run needs RDMA on 16 GPUs, the fleet memory bandwidth; the fleet starts when the run ends",
     );
     let demand = json!({
-        "kind": "train", "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": 16,
-        "sequence_length": 8192,
-        "tags": { "team": "research", "run": "demo-1" },
+        "kind": "hybrid",
+        "train": {
+            "model": "Llama 3 8B", "tokens": 20_000_000_000_u64, "gpus": 16,
+            "sequence_length": 8192, "tags": { "team": "research", "run": "demo-1" },
+        },
+        "serve": {
+            "kind": "serve_realtime", "model": "Llama 3 8B", "requests_per_second": 4,
+            "input_tokens": 1024, "output_tokens": 256, "tags": { "team": "product" },
+            "policy": { "deny_providers": ["voltagepark"] },
+            "window": { "duration_hours": 720 },
+        },
     });
     let plan = client.post("/v1/plans", &demand).await?;
-    let chosen = first_orderable(&plan)?;
-    show::plan(&plan, chosen);
-    let run_hours = chosen["facts"]["run_hours"]
-        .as_f64()
-        .context("a run takes a time")?
-        .ceil();
-    let body = json!({ "plan_id": plan["id"], "candidate": chosen["rank"] });
-    let quote = client.post("/v1/quotes", &body).await?;
+    let (rank, chosen) = first_orderable(&plan)?;
+    show::plan(&plan, candidate(&plan, &chosen["train_candidate"])?);
+    show::plan(&plan, candidate(&plan, &chosen["serve_candidate"])?);
+    show::refused(&plan);
+    show::pair(chosen);
+    let body = json!({ "plan_id": plan["id"], "pair": rank });
+    let quotes = client.post("/v1/quotes", &body).await?;
+    let ids = [&quotes["quotes"][0]["id"], &quotes["quotes"][1]["id"]];
     let body = json!({
-        "quote_id": quote["id"], "name": "llama-training",
-        "attribution": { "owner": "demo", "cost_centre": "research" },
+        "quotes": ids, "name": "llama", "attribution": { "owner": "demo", "cost_centre": "research" },
     });
-    let reservation = client.post("/v1/reservations", &body).await?;
-    let id = text(&reservation, "/id").to_owned();
+    let held = client.post("/v1/reservations", &body).await?;
+    let id = |place: usize| text(&held, &format!("/reservations/{place}/id")).to_owned();
+    let (train, serve) = (id(0), id(1));
     say_at(
         &world.clock_time(),
         format!(
-            "quoted at {} USD per GPU-hour, the price frozen; held",
-            text(chosen, "/price_usd_gpu_hour")
+            "quoted and held: the run at {} USD per GPU-hour, frozen; the fleet at most at {}, from {}",
+            text(&quotes, "/quotes/0/lines/0/rate_usd_gpu_hour"),
+            text(&quotes, "/quotes/1/lines/0/rate_at_most"),
+            show::minute(text(&quotes, "/quotes/1/starts_at")),
         ),
     );
     say_at(
         &world.clock_time(),
-        "confirmed (the next machine has slow memory, and the broker does not know)",
+        "both confirmed in one call: the run is ordered, the fleet scheduled, and nothing set aside for it",
     );
     world
         .simulator()
         .break_next(Fault::new(Provider::Voltagepark, FaultKind::SlowMemory))?;
-    client
-        .post(&format!("/v1/reservations/{id}/confirm"), &json!({}))
-        .await?;
-    until_active(world, client, &id).await?;
-    // A few days at most, so the cast is exact.
-    Ok((id, run_hours.clamp(1.0, 1_000.0) as i64))
-}
-
-async fn reserve_serving(world: &SimulatedMarket, client: &Client) -> Result<String> {
+    let both = json!({ "ids": [train, serve] });
+    client.post("/v1/reservations/confirm", &both).await?;
     chapter(
-        "3. Serving: Llama 3 8B at 4 requests per second, reserved in one call",
-        "a fleet is bought for memory bandwidth, not for a fabric; policy: another provider",
+        "3. Training: machines are ordered, verified and handed over",
+        "a gang gets RDMA between its nodes; with one bad node all are replaced, free of charge",
     );
-    world.read_providers().await;
-    let demand = json!({
-        "kind": "serve_realtime", "model": "Llama 3 8B", "requests_per_second": 4,
-        "input_tokens": 1024, "output_tokens": 256, "tags": { "team": "product" },
-        "policy": { "deny_providers": ["voltagepark"] },
-    });
-    let plan = client.post("/v1/plans", &demand).await?;
-    show::plan(&plan, first_orderable(&plan)?);
-    let body = json!({
-        "demand": demand,
-        "name": "llama-serving", "auto_confirm": true,
-        "attribution": { "owner": "demo", "cost_centre": "product" },
-    });
-    let reservation = client.post("/v1/reservations", &body).await?;
-    let id = text(&reservation, "/id").to_owned();
-    until_active(world, client, &id).await?;
-    Ok(id)
+    until_active(world, client, &train).await?;
+    let gpu_seconds = chosen["train_gpu_seconds"].as_i64();
+    Ok(Pair {
+        train,
+        serve,
+        // The second that is nearest to the planned GPU-seconds.
+        run_seconds: (gpu_seconds.context("a run takes a time")? + 8) / 16,
+    })
 }
 
 /// Moves the clock until the tenant has the nodes, and prints each change of state.
@@ -310,68 +311,88 @@ async fn until_active(world: &SimulatedMarket, client: &Client, id: &str) -> Res
     bail!("reservation {id} did not become active within three hours of the clock")
 }
 
-async fn use_both(
-    world: &SimulatedMarket,
-    client: &Client,
-    train: &str,
-    run_hours: i64,
-) -> Result<()> {
+async fn use_both(world: &SimulatedMarket, client: &Client, pair: &Pair) -> Result<()> {
+    let Pair {
+        train,
+        serve,
+        run_seconds,
+    } = pair;
     chapter(
-        "4. Use: the run ends and its nodes are released; the fleet stays",
-        "a fabric is paid for while training, and for no hour longer",
+        "4. Serving: the run ends, its nodes are released, and the fleet starts",
+        "a fabric is paid for while training, and for no hour longer; a fleet from its start",
     );
-    for _ in 0..run_hours {
+    for _ in 0..run_seconds / 3_600 {
         world.live_on(TimeDelta::hours(1)).await?;
     }
+    world
+        .live_on(TimeDelta::seconds(run_seconds % 3_600))
+        .await?;
     client
         .post(&format!("/v1/reservations/{train}/release"), &json!({}))
         .await?;
     say_at(
         &world.clock_time(),
-        format!("{run_hours} hours later the run is done; its release is requested"),
+        "the run took as long as planned; its release is requested, and the fleet is ordered",
     );
-    for _ in 0..60 {
-        world.live_on(LOOK).await?;
-        let now = client.get(&format!("/v1/reservations/{train}")).await?;
-        if text(&now, "/state") == "closed" {
-            say_at(
-                &world.clock_time(),
-                "training is closed: the provider says that its nodes are gone",
-            );
-            for _ in 0..SERVING_HOURS {
-                world.live_on(TimeDelta::hours(1)).await?;
-            }
-            say_at(
-                &world.clock_time(),
-                format!("the fleet has served for {SERVING_HOURS} hours more"),
-            );
-            return Ok(());
-        }
+    world.read_providers().await;
+    until_active(world, client, serve).await?;
+    let now = client.get(&format!("/v1/reservations/{train}")).await?;
+    if text(&now, "/state") != "closed" {
+        bail!("the training reservation did not close before its fleet was handed over");
     }
-    bail!("the training reservation did not close within an hour of the clock")
+    say_at(
+        &world.clock_time(),
+        "training is closed: the provider says that its nodes are gone",
+    );
+    for _ in 0..SERVING_HOURS {
+        world.live_on(TimeDelta::hours(1)).await?;
+    }
+    say_at(
+        &world.clock_time(),
+        format!("the fleet has served for {SERVING_HOURS} hours"),
+    );
+    Ok(())
 }
 
 async fn show_costs(client: &Client) -> Result<Value> {
     chapter(
-        "5. Cost report, by workload, provider and GPU",
+        "5. Cost report, by workload, provider and GPU, and by day",
         "charges at the frozen rate, from hand-off to release; nothing for machines that failed",
     );
     let report = client
         .get("/v1/reports/costs?group_by=workload,provider,gpu")
         .await?;
-    show::costs(&report)?;
+    show::costs(&report, &["workload", "provider", "GPU"])?;
+    say(
+        "Training steps down on the day of its release, and serving steps up on the day of its start:",
+    );
+    let by_day = client
+        .get("/v1/reports/costs?group_by=day,workload")
+        .await?;
+    show::costs(&by_day, &["day", "workload"])?;
     Ok(report)
 }
 
-fn first_orderable(plan: &Value) -> Result<&Value> {
-    let candidates = plan["candidates"]
-        .as_array()
-        .context("a plan lists candidates")?;
-    candidates
-        .iter()
-        .find(|candidate| {
-            let mut lines = candidate["lines"].as_array().into_iter().flatten();
+/// The first pair of the plan that can be ordered, with its rank from 1.
+fn first_orderable(plan: &Value) -> Result<(usize, &Value)> {
+    let pairs = plan["hybrid"]["pairs"].as_array();
+    let can_be_ordered = |pair: &Value| {
+        let ranks = [&pair["train_candidate"], &pair["serve_candidate"]];
+        ranks.into_iter().all(|rank| {
+            let lines = candidate(plan, rank).ok().map(|found| &found["lines"]);
+            let mut lines = lines.and_then(Value::as_array).into_iter().flatten();
             lines.all(|line| line["orderable"] == true)
         })
-        .context("no candidate can be ordered")
+    };
+    let mut ranked = (1..).zip(pairs.context("a hybrid plan lists pairs")?);
+    ranked
+        .find(|(_, pair)| can_be_ordered(pair))
+        .context("no pair can be ordered")
+}
+
+fn candidate<'a>(plan: &'a Value, rank: &Value) -> Result<&'a Value> {
+    let mut candidates = plan["candidates"].as_array().into_iter().flatten();
+    candidates
+        .find(|candidate| candidate["rank"] == *rank)
+        .context("a pair names candidates of its plan")
 }
