@@ -264,7 +264,11 @@ async fn restored_after(
     let why = String::from_utf8_lossy(&swept.stderr).into_owned();
     assert!(why.contains(&nobody) && why.contains("returned"), "{why}");
     serves(&environment, folder.path(), key).await;
-    for look in [["ledger", "check"], ["sweep", "--json"]] {
+    for look in [
+        ["ledger", "check"],
+        ["sweep", "--json"],
+        ["sweep", "--ends"],
+    ] {
         let looked = run(&look);
         assert!(looked.status.success(), "{looked:?}");
     }

@@ -189,6 +189,7 @@ impl Belongings {
             }
             "POST /v1/quotes" => json!({ "plan_id": self.plan }),
             "POST /v1/reservations" => json!({ "quote_id": self.quote }),
+            "POST /v1/reservations/confirm" => json!({ "ids": [self.reservation] }),
             "PATCH /v1/reservations/{id}" => json!({ "name": self.mark }),
             "POST /v1/reservations/{id}/extend" => json!({ "end": "2030-01-01T00:00:00Z" }),
             "POST /v1/reservations/{id}/nodes/{n}/report" => json!({ "reason": self.mark }),

@@ -91,6 +91,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
         ".x..xx",
         "+.",
     ),
+    ("POST /v1/reservations/confirm", "+x+xxx", ".x..xx", "+."),
     (
         "POST /v1/reservations/{id}/cancel",
         "+x+xxx",
@@ -384,7 +385,12 @@ async fn every_role_gets_at_every_route_what_the_table_says_and_nothing_else() {
         walked += 1;
         let named = format!("?tenant={}", made.tenant);
         let refers = route.contains("{id}")
-            || ["POST /v1/quotes", "POST /v1/reservations"].contains(&route.as_str());
+            || [
+                "POST /v1/quotes",
+                "POST /v1/reservations",
+                "POST /v1/reservations/confirm",
+            ]
+            .contains(&route.as_str());
         let of_nobody = for_own == for_other;
         let query = if refers || of_nobody { "" } else { &named };
         let bound = std::slice::from_ref(&bound);

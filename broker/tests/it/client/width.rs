@@ -10,20 +10,22 @@ use std::collections::BTreeSet;
 use std::iter::zip;
 
 use broker::cli::Cli;
+use chrono::TimeDelta;
 use clap::CommandFactory as _;
 use futures_util::future::join_all;
 use market::identity::Role;
 use serde_json::{Value, json};
 
 use super::{Ended, Shell};
+use crate::access::fleet;
 use crate::belongings::Belongings;
-use crate::service::{Service, orderable_demand};
+use crate::service::{Key, Service, orderable_demand};
 
 /// Columns of terminals.
 pub(crate) const WIDTHS: [usize; 4] = [60, 80, 100, 120];
 
 /// Commands that only read from the service.
-const READING: [&str; 29] = [
+const READING: [&str; 30] = [
     "offers --limit 60",
     "offers --terms spot",
     "plan --demand {demand}",
@@ -34,6 +36,7 @@ const READING: [&str; 29] = [
     "show {plan}",
     "show {quote}",
     "show {reservation}",
+    "show {later}",
     "show {in_use}",
     "show {attestation}",
     "show {offer}",
@@ -56,7 +59,7 @@ const READING: [&str; 29] = [
 ];
 
 /// Those of them that show what is sold, row by row.
-const SELLING: [&str; 14] = [
+const SELLING: [&str; 15] = [
     "offers --limit 60",
     "offers --terms spot",
     "plan --demand {demand}",
@@ -66,6 +69,7 @@ const SELLING: [&str; 14] = [
     "show {plan}",
     "show {quote}",
     "show {reservation}",
+    "show {later}",
     "show {in_use}",
     "match --offers {list} --demand {demand} --why n3-H100-SXM5x8",
     "match --offers {list} --demand {train}",
@@ -179,7 +183,9 @@ async fn what_is_read_keeps_to_the_terminal_and_to_programs_is_one_document() {
     let admin = service.key("acme", Role::Admin).await;
     let things = Belongings::make(&service, &member, &admin, "a name of several words").await;
     let files = Shell::new();
-    let names = names(&service, &things, &files).await;
+    let later = scheduled(&service, &member).await;
+    let mut names = names(&service, &things, &files).await;
+    names.push(("later", later));
     let commands = READING.map(|command| filled(command, &names));
     let (mut wrong, mut sold) = (Vec::new(), 0);
     let (service_of, key) = (&service, &admin);
@@ -223,12 +229,18 @@ async fn what_is_read_keeps_to_the_terminal_and_to_programs_is_one_document() {
 #[track_caller]
 fn what_else_is_shown_at_every_width(command: &str, shown: &str, json: &str) {
     match command {
+        "show {later}" => {
+            for said in ["when quoted, at", "most", "falls.", "scheduled", "given up"] {
+                assert!(shown.contains(said), "{said}: {shown}");
+            }
+        }
+        "reservations" => assert!(shown.contains("scheduled"), "{shown}"),
         "offers --terms spot" => {
             let page: Value = serde_json::from_str(json).expect("JSON");
             let offers = page["items"].as_array().expect("offers").len();
             selling::every_price_is_marked(shown, offers);
         }
-        "plan --demand {hybrid} --top 2" => every_candidate_that_comes_next_has_a_row(shown),
+        "plan --demand {hybrid} --top 2" => the_pair_that_comes_next_has_its_rows(shown, json),
         _ if command.starts_with("match") && SELLING.contains(&command) => {
             assert!(shown.contains("as of"), "{shown}");
         }
@@ -236,19 +248,52 @@ fn what_else_is_shown_at_every_width(command: &str, shown: &str, json: &str) {
     }
 }
 
-/// A run and a fleet come next, and both are among the candidates.
+/// The best pair comes next, and its run and its fleet are among the candidates.
 #[track_caller]
-fn every_candidate_that_comes_next_has_a_row(shown: &str) {
-    let next = shown.split("--candidate ").skip(1);
-    let ranks: Vec<_> = next
-        .filter_map(|rest| rest.split_whitespace().next())
+fn the_pair_that_comes_next_has_its_rows(shown: &str, json: &str) {
+    let next = shown.split("Next: ").nth(1).expect("what comes next");
+    let next: Vec<_> = next
+        .split_whitespace()
+        .filter(|word| *word != "\\")
         .collect();
-    assert_eq!(ranks.len(), 2, "{shown}");
-    for (rank, half) in zip(ranks, ["train", "serve"]) {
-        let row = format!("{rank} {half}");
+    assert!(next.ends_with(&["--pair", "1"]), "{shown}");
+    let plan: Value = serde_json::from_str(json).expect("JSON");
+    let pair = &plan["hybrid"]["pairs"][0];
+    for half in ["train", "serve"] {
+        let row = format!("{} {half}", pair[format!("{half}_candidate")]);
         let is_its = |line: &str| line.trim_start_matches(['#', ' ']).starts_with(&row);
         assert!(shown.lines().any(is_its), "{row}: {shown}");
     }
+}
+
+/// Schedules a start under a bound below today's price; returns the reservation's id.
+async fn scheduled(service: &Service, key: &Key) -> String {
+    let caller = service.with(key);
+    let mut demand = fleet(1);
+    let start = service.world.broker().now() + TimeDelta::days(3);
+    demand["window"] = json!({ "start_earliest": start, "duration_hours": 12 });
+    let plan = caller.post("/v1/plans", &demand).await.expect(201);
+    let ask = json!({ "plan_id": plan["id"] });
+    let quote = caller.post("/v1/quotes", &ask).await.expect(201);
+    let ask = json!({
+        "quote_id": quote["id"], "name": "a later start", "auto_confirm": true,
+        "ceiling": { "usd_per_gpu_hour": "0.10" },
+    });
+    let placed = caller.post("/v1/reservations", &ask).await.expect(201);
+    assert_eq!(placed["state"], "scheduled", "{placed}");
+    placed["id"].as_str().expect("an id").to_owned()
+}
+
+/// A run, and the fleet that serves its weights.
+fn hybrid() -> Value {
+    json!({
+        "kind": "hybrid",
+        "train": { "model": "Llama 3.1 8B", "tokens": 100_000_000, "gpus": 8 },
+        "serve": {
+            "kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 5,
+            "input_tokens": 512, "output_tokens": 128, "window": { "duration_hours": 2000 },
+        },
+    })
 }
 
 /// What the names of commands stand for.
@@ -269,14 +314,6 @@ async fn names(
         "kind": "serve_realtime", "model": "Llama 3 70B", "requests_per_second": 20,
         "input_tokens": 512, "output_tokens": 256,
     });
-    let hybrid = json!({
-        "kind": "hybrid",
-        "train": { "model": "Llama 3.1 8B", "tokens": 100_000_000, "gpus": 8 },
-        "serve": {
-            "kind": "serve_realtime", "model": "Llama 3.1 8B", "requests_per_second": 5,
-            "input_tokens": 512, "output_tokens": 128, "window": { "duration_hours": 2000 },
-        },
-    });
     let offers = service.anyone().get("/v1/offers?limit=1").await.expect(200);
     let offer = offers["items"][0]["offer_id"].as_str().expect("an id");
     let list = concat!(
@@ -289,7 +326,7 @@ async fn names(
         ("nothing", written("nothing.json", nothing)),
         ("train", written("train.json", train)),
         ("serve", written("serve.json", serve)),
-        ("hybrid", written("hybrid.json", hybrid)),
+        ("hybrid", written("hybrid.json", hybrid())),
         ("list", list.to_owned()),
         ("offer", offer.to_owned()),
         ("plan", things.plan.clone()),

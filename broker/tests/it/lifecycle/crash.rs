@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use broker::flow::{fulfil, reconcile};
-use chrono::Datelike as _;
+use chrono::{Datelike as _, TimeDelta};
 use market::reservation::{CloseReason, ReservationState as S};
 use rust_decimal::Decimal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use simulator::Provider;
 use store::fixture::{TestDatabase, for_each_database, for_usual_database, interrupt_after};
 
@@ -149,6 +149,8 @@ struct Life {
     leases: usize,
     gpus_per_lease: i64,
     provider: Provider,
+    /// How long after its confirmation it starts, where that is later.
+    starts_in: Option<TimeDelta>,
 }
 
 /// A gang of so many nodes with eight GPUs, whose provider states when a machine was made.
@@ -158,6 +160,7 @@ fn gang(nodes: u32) -> Life {
         leases: nodes as usize,
         gpus_per_lease: 8,
         provider: Provider::Voltagepark,
+        starts_in: None,
     }
 }
 
@@ -168,6 +171,15 @@ fn small(nodes: u32) -> Life {
         leases: nodes as usize,
         gpus_per_lease: 1,
         provider: Provider::Lambda,
+        starts_in: None,
+    }
+}
+
+/// A small machine that starts later, as the fleet behind a run does.
+fn later() -> Life {
+    Life {
+        starts_in: Some(TimeDelta::hours(3)),
+        ..small(1)
     }
 }
 
@@ -195,8 +207,20 @@ async fn step(scene: &mut Scene, killer: &impl Killer) -> bool {
 /// A whole life under a killer, from confirmed to closed; returns whether the killer struck.
 async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
     let owed = scene.payable(life.provider).await - scene.billed_by(life.provider);
-    let id = scene.reserve(life.demand.clone()).await;
+    let starts_at = life.starts_in.map(|wait| scene.broker().now() + wait);
+    let mut demand = life.demand.clone();
+    if let Some(starts_at) = starts_at {
+        demand["window"] = json!({ "start_earliest": starts_at });
+    }
+    let id = scene.reserve(demand).await;
     let mut killed = step(scene, killer).await;
+    if let Some(starts_at) = starts_at {
+        // It is ordered somewhat less than an hour before.
+        let ordered_at = starts_at - TimeDelta::hours(1);
+        scene.pass_seconds((ordered_at - scene.broker().now()).num_seconds());
+        scene.read_providers().await;
+        killed |= step(scene, killer).await;
+    }
     for _ in 0..12 {
         if scene.state(id).await == S::Active {
             break;
@@ -213,6 +237,14 @@ async fn live(scene: &mut Scene, life: &Life, killer: &impl Killer) -> bool {
         "{:?}",
         scene.leases(id).await
     );
+    if let Some(starts_at) = starts_at {
+        let reservation = scene.reservation(id).await;
+        assert_eq!(reservation.starts_at, Some(starts_at), "its date is kept");
+        let late = reservation.active_at.expect("in use") - starts_at;
+        let most = if killed { CLAIM_RUNS_OUT_SECONDS } else { 0 };
+        let most = TimeDelta::seconds(450 + most);
+        assert!(late >= TimeDelta::zero() && late <= most, "{late}");
+    }
     scene.pass_seconds(1_000);
     killed |= step(scene, killer).await;
     let released_at = scene.broker().now();
@@ -305,6 +337,11 @@ async fn a_worker_killed_before_or_after_any_call_for_a_fleet_of_two_leaves_one_
     survives_a_kill_at_any_call(small(2)).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_before_or_after_any_call_of_a_later_start_leaves_one_machine() {
+    survives_a_kill_at_any_call(later()).await;
+}
+
 /// Kills the worker before each save in turn; returns how many saves there are.
 async fn kill_before_saves(scene: &mut Scene, life: &Life, parts: &Thoroughness) -> usize {
     let mut saves = parts.first;
@@ -340,6 +377,11 @@ async fn a_worker_killed_before_any_save_of_a_gang_leaves_one_machine_per_order(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_killed_before_any_save_of_a_fleet_leaves_one_machine_per_order() {
     survives_a_kill_before_any_save(small(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_killed_before_any_save_of_a_later_start_keeps_its_date_and_leaves_one_machine() {
+    survives_a_kill_before_any_save(later()).await;
 }
 
 async fn survives_a_kill_at_any_await(life: Life) {

@@ -2,18 +2,19 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use chrono::TimeDelta;
 use market::identity::Role;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{WIDTHS, faults, filled, ids};
+use super::{WIDTHS, faults, filled, hybrid, ids};
 use crate::access::{fleet, reserve};
 use crate::belongings::Belongings;
 use crate::client::Shell;
-use crate::service::{Key, Service};
+use crate::service::{Key, Service, orderable_demand};
 
-/// In their order; `{made}` is the id that was printed last. A command that works only once has a key, under
+/// In their order; `{made}` and `{last}` are the first and the last id that was printed last. A command that works only once has a key, under
 /// which it is answered again at the next width.
-pub(super) const ALL: [&str; 16] = [
+pub(super) const ALL: [&str; 23] = [
     "login --server {url} --key-file {key}",
     "ssh-keys add {public_key}",
     "ssh-keys delete {made}",
@@ -23,6 +24,13 @@ pub(super) const ALL: [&str; 16] = [
     "quote {plan}",
     "reserve --quote {made} --name a-name-of-some-length",
     "confirm {made}",
+    "cancel {made}",
+    "quote --demand {later}",
+    "reserve --quote {made} --max-usd-per-gpu-hour 0.10",
+    "confirm {made}",
+    "cancel {made}",
+    "reserve --demand {hybrid}",
+    "confirm {made} {last}",
     "cancel {made}",
     "extend {ending} --until 2027-01-02T00:00:00Z --idempotency-key longer",
     "report node {in_use} 0 --reason slow --idempotency-key slow",
@@ -42,6 +50,13 @@ async fn what_changes_something_keeps_to_the_terminal() {
     ending["window"] = json!({ "duration_hours": 12 });
     let ending = reserve(&service, &member, &ending).await;
     let ending = ending.rsplit('/').next().expect("an id");
+    let mut later = orderable_demand(&service).await;
+    let start = service.world.broker().now() + TimeDelta::days(3);
+    later["window"] = json!({ "start_earliest": start, "duration_hours": 12 });
+    let files = Shell::new();
+    let written = |name: &str, demand: &Value| files.write(name, &demand.to_string());
+    let later = written("later.json", &later);
+    let hybrid = written("hybrid.json", &hybrid());
     let mut wrong = Vec::new();
     for (number, width) in (1_u8..).zip(WIDTHS) {
         let names = [
@@ -49,6 +64,8 @@ async fn what_changes_something_keeps_to_the_terminal() {
             ("plan", things.plan.clone()),
             ("in_use", things.in_use.clone()),
             ("ending", ending.to_owned()),
+            ("later", later.clone()),
+            ("hybrid", hybrid.clone()),
             ("n", number.to_string()),
         ];
         wrong.extend(run_all(&admin, &names, number, width).await);
@@ -71,15 +88,19 @@ async fn run_all(
         ("public_key", shell.write("laptop.pub", &public_key(number))),
         ("fresh", fresh.display().to_string()),
     ]);
-    let (mut made, mut wrong) = (String::new(), Vec::new());
+    let (mut made, mut last, mut wrong) = (String::new(), String::new(), Vec::new());
     for command in ALL {
-        let command = filled(&command.replace("{made}", &made), &names);
+        let command = command.replace("{made}", &made).replace("{last}", &last);
+        let command = filled(&command, &names);
         let ended = shell.run(&command).await;
         assert_ne!(ended.status, Some(2), "{command}: {ended:?}");
         assert_ne!(ended.stdout, "", "{command}: {ended:?}");
         wrong.extend(faults(&command, width, &ended.stdout));
         if let Some(id) = ids(&ended.stdout).next() {
             id.clone_into(&mut made);
+        }
+        if let Some(id) = ids(&ended.stdout).last() {
+            id.clone_into(&mut last);
         }
     }
     wrong
