@@ -4,7 +4,7 @@
 use broker::flow::reserve::{self, ReserveError};
 use chrono::{DateTime, TimeDelta, Utc};
 use market::event::EventType;
-use market::ids::{BudgetId, ReservationId};
+use market::ids::{BudgetId, ReservationId, SshKeyId};
 use market::ledger::Account;
 use market::money::{Currency, Money, Rate};
 use market::quote::QuoteLine;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use simulator::Provider;
 use store::events::EventFilter;
 use store::fixture::{for_each_database, for_usual_database};
+use store::ssh_keys::NewSshKey;
 
 use super::scene::{Scene, fleet};
 
@@ -294,6 +295,34 @@ async fn a_cap_that_blocks_new_spending_holds_a_start_back_until_it_is_missed_or
         scene.until(waits, S::Active).await;
         scene.release_and_close(waits).await;
         scene.assert_settled().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_was_deleted_since_the_hold_is_not_installed() {
+    for_usual_database(async |store| {
+        let scene = Scene::open(store).await;
+        let starts_at = scene.broker().now() + TimeDelta::days(1);
+        let id = scene.reserve(from(starts_at, json!({}))).await;
+        let keys = store.ssh_keys().of(scene.tenant);
+        let old = keys.list().await.expect("keys").remove(0);
+        let new = NewSshKey {
+            id: SshKeyId::from_uuid(scene.broker().new_uuid()),
+            name: "desk".into(),
+            public_key: format!("{} desk", old.public_key),
+            fingerprint: "SHA256:desk".into(),
+        };
+        let added = keys.add(new.clone(), scene.broker().now(), None).await;
+        added.expect("a key");
+        keys.delete(old.id, None).await.expect("deleted");
+        turn_to(&scene, starts_at - LEAD).await;
+        let ordered = scene.reservation(id).await;
+        assert_eq!(ordered.state, S::Provisioning);
+        assert_eq!(ordered.ssh_public_keys, [new.public_key]);
+        scene.until(id, S::Active).await;
+        scene.release_and_close(id).await;
         scene.close().await;
     })
     .await;

@@ -1,5 +1,6 @@
 //! A training run and the fleet that follows it: the fleet starts when the run has really ended.
 
+use broker::flow::quote::QuoteError;
 use broker::flow::reserve::{self, Particulars, ReserveError};
 use broker::flow::{plan, quote};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -274,6 +275,27 @@ async fn a_fleet_whose_run_is_cancelled_keeps_its_date_and_the_failure_is_report
         scene.turn(7_200).await;
         assert_eq!(scene.charged(pair.fleet).await, (0, Decimal::ZERO));
         scene.assert_ended().await;
+        scene.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_whose_run_is_kept_past_the_latest_start_of_its_fleet_is_not_quoted() {
+    for_usual_database(async |store| {
+        let scene = Scene::open(store).await;
+        let (broker, whose) = (scene.broker(), TenantScope::whole(scene.tenant));
+        let latest = broker.now() + TimeDelta::hours(12);
+        let fleet = json!({ "start_latest": latest });
+        let demand = hybrid(json!({ "duration_hours": 13 }), fleet);
+        let demand = serde_json::from_value(demand).expect("a demand");
+        let record = plan::make_plan(broker, &whose, demand).await;
+        let id = record.expect("its run is predicted to be done in time").id;
+        let refused = quote::make_pair(broker, &whose, id, 1, None).await;
+        assert!(
+            matches!(refused, Err(QuoteError::RunTooLong { .. })),
+            "{refused:?}"
+        );
         scene.close().await;
     })
     .await;
