@@ -70,7 +70,7 @@ impl Bill {
 }
 
 fn line(record: &Record, now: DateTime<Utc>) -> BillLine {
-    let to = record.ended_at.unwrap_or(now);
+    let to = record.ended_at(now).unwrap_or(now);
     let seconds = (to - record.created_at).num_seconds().max(0);
     let price_usd_hour = record.price_usd_hour();
     BillLine {
@@ -79,7 +79,7 @@ fn line(record: &Record, now: DateTime<Utc>) -> BillLine {
         sku: record.order.sku.clone(),
         from: record.created_at,
         to,
-        open: record.ended_at.is_none(),
+        open: record.is_alive(now),
         seconds,
         price_usd_hour,
         amount_usd: (price_usd_hour * Decimal::from(seconds) / Decimal::from(3600))

@@ -6,7 +6,7 @@ use crate::{FaultKind, Operation, Provider};
 #[derive(Debug, thiserror::Error)]
 pub enum SimulatorError {
     /// No such provider is simulated.
-    #[error("the simulator has no provider called `{0}`: use lambda, runpod or voltagepark")]
+    #[error("the simulator has no provider called `{0}`: use one of {list}", list = every_provider())]
     UnknownProvider(String),
     /// A market file cannot be used.
     #[error("row {row} of the market file cannot be used: {why}")]
@@ -62,6 +62,9 @@ pub enum SimulatorError {
         /// The reason.
         why: &'static str,
     },
+    /// No such machine was ever launched, or it has ended.
+    #[error("no machine `{0}` is alive: give the provider's id of one that was not released")]
+    NotAlive(String),
     /// No node of such a machine is running with an SSH server.
     #[error("no node of a machine `{0}` runs: give the provider's id of one that is up")]
     NoSuchMachine(String),
@@ -71,4 +74,8 @@ pub enum SimulatorError {
     /// No directory for the pretend nodes.
     #[error("the simulator could not make a temporary directory: check TMPDIR")]
     Workspace(#[source] std::io::Error),
+}
+
+fn every_provider() -> String {
+    Provider::ALL.map(Provider::as_str).join(", ")
 }

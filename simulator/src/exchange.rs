@@ -1,130 +1,38 @@
-//! One call to a provider, in any dialect: it is counted, its caller identified, its pending fault carried
-//! out, and the answer written or withheld.
+//! One call to a provider, whichever it is: it is routed by the twin and counted, its caller identified, its
+//! pending fault carried out, and the answer written or withheld.
 
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use actix_web::http::{Method, StatusCode};
+use actix_web::web::{Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use serde_json::Value;
 
-use crate::machine::{Phase, Record};
+use crate::call::{Answer, Call};
+use crate::cloud_init::keys_in;
+use crate::machine::{Order, Shown};
+use crate::page::{Page, Paging};
+use crate::reply::{Refusal, Reply};
+use crate::request::Request;
+use crate::route::{Act, Route};
 use crate::server::cut;
 use crate::state::{Caller, State};
-use crate::world::SimulatedMarket;
-use crate::{FaultKind, Front, Operation, Provider};
+use crate::twin::Twin;
+use crate::{FaultKind, Front, Operation, Provider, token};
 
 /// The longest that a call hangs.
 const LONGEST_HANG: Duration = Duration::from_secs(60);
 
-/// An answer before it is written: a status and a JSON body, or none.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) body: Option<Value>,
-    pub(crate) retry_after_seconds: Option<u32>,
-}
-
-impl Reply {
-    pub(crate) const fn new(status: StatusCode, body: Value) -> Self {
-        Self {
-            status,
-            body: Some(body),
-            retry_after_seconds: None,
-        }
-    }
-
-    pub(crate) const fn ok(body: Value) -> Self {
-        Self::new(StatusCode::OK, body)
-    }
-
-    pub(crate) const fn after(mut self, seconds: Option<u32>) -> Self {
-        self.retry_after_seconds = seconds;
-        self
-    }
-
-    /// Writes the answer; `whole` is false where its body ends in the middle.
-    pub(crate) fn write(self, whole: bool) -> HttpResponse {
-        let mut response = HttpResponse::build(self.status);
-        if let Some(seconds) = self.retry_after_seconds {
-            response.insert_header((RETRY_AFTER, seconds.to_string()));
-        }
-        let Some(body) = self.body else {
-            return response.finish();
-        };
-        let mut text = body.to_string();
-        if !whole {
-            text.truncate(text.floor_char_boundary(text.len() / 2));
-        }
-        response
-            .insert_header((CONTENT_TYPE, "application/json"))
-            .body(text)
-    }
-}
-
-/// A provider's wording of answers that every provider has.
-pub(crate) struct Dialect {
-    pub(crate) provider: Provider,
-    pub(crate) unauthorized: fn() -> Reply,
-    pub(crate) too_many_requests: fn() -> Reply,
-    pub(crate) internal_error: fn() -> Reply,
-}
-
-/// A call that got through, with everything that it may read and change.
-pub(crate) struct Call<'a> {
-    pub(crate) world: &'a mut SimulatedMarket,
-    pub(crate) state: &'a State,
-    pub(crate) now: DateTime<Utc>,
-    pub(crate) foreign: bool,
-    pub(crate) fault: Option<FaultKind>,
-    front: Option<Front>,
-}
-
-impl Call<'_> {
-    /// The machines of the list, in the order of their creation.
-    pub(crate) fn listed(&self, provider: Provider) -> Vec<&Record> {
-        let made = self.world.records(provider);
-        let mut listed: Vec<_> = made
-            .filter(|record| record.created_at <= self.now)
-            .filter(|record| record.phase(self.now) != Phase::Gone)
-            .collect();
-        match self.front {
-            Some(Front::EmptyList) => listed.clear(),
-            Some(Front::CutList) => listed.truncate(listed.len() / 2),
-            _ => {}
-        }
-        listed
-    }
-
-    /// The machine with this id, if it is known; a machine that is gone may be.
-    pub(crate) fn known(&self, provider: Provider, id: &str) -> Option<&Record> {
-        let listed = self.listed(provider);
-        let record = self.world.record(provider, id)?;
-        let is_listed = listed.iter().any(|listed| listed.id == id);
-        (is_listed || record.phase(self.now) == Phase::Gone).then_some(record)
-    }
-}
-
-/// The kind of a call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Kind<'a> {
-    pub(crate) operation: Operation,
-    /// The SKU of a launch.
-    pub(crate) sku: Option<&'a str>,
-    /// Whether callers without a credential are answered as well.
-    pub(crate) public: bool,
-}
-
-impl Kind<'_> {
-    pub(crate) const fn of(operation: Operation) -> Self {
-        Self {
-            operation,
-            sku: None,
-            public: false,
-        }
-    }
-}
+/// The methods that a path may be known by.
+const METHODS: [Method; 5] = [
+    Method::GET,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+];
 
 enum Outcome {
     Answer(Reply),
@@ -136,78 +44,185 @@ enum Outcome {
 
 /// Carries out one call and answers it, unless its fault prevents that.
 pub(crate) async fn exchange(
-    dialect: &Dialect,
-    request: &HttpRequest,
-    state: &State,
-    kind: Kind<'_>,
-    act: impl FnOnce(&mut Call<'_>) -> Reply,
+    provider: Provider,
+    request: HttpRequest,
+    state: Data<State>,
+    body: Bytes,
 ) -> HttpResponse {
     state.advance();
-    match carry_out(dialect, request, state, kind, act) {
+    match outcome(provider, &request, &state, body) {
         Outcome::Answer(reply) => reply.write(true),
         Outcome::Page(status, body) => page(status, body),
         Outcome::Truncated(reply) => reply.write(false),
-        Outcome::Silence => silence(request),
+        Outcome::Silence => silence(&request),
         Outcome::Hang => {
             tokio::select! {
                 () = state.let_go.notified() => {}
                 () = tokio::time::sleep(LONGEST_HANG) => {}
             }
-            silence(request)
+            silence(&request)
         }
     }
 }
 
-fn carry_out(
-    dialect: &Dialect,
-    request: &HttpRequest,
-    state: &State,
-    kind: Kind<'_>,
-    act: impl FnOnce(&mut Call<'_>) -> Reply,
-) -> Outcome {
+fn outcome(provider: Provider, request: &HttpRequest, state: &State, body: Bytes) -> Outcome {
+    let twin = provider.twin();
+    let Some(below) = Request::below(twin.base_path, request, body.clone()) else {
+        let whole = Request::below("", request, body);
+        let refusal = whole.map(|whole| word(twin, Refusal::NoSuchPath, &whole));
+        return Outcome::Answer(refusal.unwrap_or_else(|| Reply::empty(404)));
+    };
+    match find_route(twin, &below) {
+        Ok(route) => carry_out(provider, route, &below, state),
+        Err(refusal) => Outcome::Answer(word(twin, refusal, &below)),
+    }
+}
+
+/// The route of a call, or whether the path or only the method is unknown.
+fn find_route(twin: &Twin, request: &Request) -> Result<Route, Refusal> {
+    let route = |request: &Request| token::route(twin, request).or_else(|| (twin.route)(request));
+    route(request).ok_or_else(|| {
+        let is_known = METHODS.map(|method| route(&request.with_method(method)).is_some());
+        if twin.knows_methods && is_known.contains(&true) {
+            Refusal::NotAllowed
+        } else {
+            Refusal::NoSuchPath
+        }
+    })
+}
+
+fn word(twin: &Twin, refusal: Refusal, request: &Request) -> Reply {
+    match refusal {
+        Refusal::Own(reply) => reply,
+        refusal => (twin.refuse)(&refusal, request),
+    }
+}
+
+fn carry_out(provider: Provider, route: Route, request: &Request, state: &State) -> Outcome {
+    let (twin, operation) = (provider.twin(), route.operation);
+    if let Act::Fixed(reply) = route.act {
+        return Outcome::Answer(reply(request));
+    }
     let mut world = state.world();
-    *world
-        .calls
-        .entry((dialect.provider, kind.operation))
-        .or_default() += 1;
-    let caller = state.caller(dialect.provider, request.headers());
-    let front = world.fronts.get(&dialect.provider).copied();
-    if let Some((status, body)) = front.and_then(|front| front.page(kind.operation)) {
+    *world.calls.entry((provider, operation)).or_default() += 1;
+    let front = world.fronts.get(&provider).copied();
+    if let Some((status, body)) = front.and_then(|front| front.page(operation)) {
         return Outcome::Page(status, body);
     }
-    let refused = front == Some(Front::CredentialRefused);
-    if (caller == Caller::Stranger || refused) && !kind.public {
-        return Outcome::Answer((dialect.unauthorized)());
+    let caller = state.caller(provider, request, &world.tokens);
+    let refused = caller == Caller::Stranger || front == Some(Front::CredentialRefused);
+    if refused && !is_open(twin, operation) {
+        return Outcome::Answer(word(twin, Refusal::Unauthorized, request));
     }
-    let fault = world
-        .faults
-        .take(dialect.provider, kind.operation, kind.sku);
-    match fault {
-        Some(FaultKind::ReplyLostBeforeCreate) => return Outcome::Silence,
-        Some(FaultKind::Hang) => return Outcome::Hang,
-        Some(FaultKind::InternalError) => return Outcome::Answer((dialect.internal_error)()),
-        Some(FaultKind::TooManyRequests {
-            retry_after_seconds,
-        }) => {
-            return Outcome::Answer((dialect.too_many_requests)().after(retry_after_seconds));
-        }
-        _ => {}
-    }
-    let foreign = caller == Caller::Foreign;
+    let lag = front.map_or_else(TimeDelta::zero, |front| front.lag(operation));
     let mut call = Call {
         world: &mut world,
         state,
-        now: state.now() - front.map_or_else(TimeDelta::zero, |front| front.lag(kind.operation)),
-        foreign,
-        fault,
+        provider,
+        now: state.now() - lag,
+        foreign: caller == Caller::Foreign,
+        fault: None,
         front,
     };
-    let reply = act(&mut call);
+    answer(&mut call, route, request)
+}
+
+/// Whether strangers are answered.
+const fn is_open(twin: &Twin, operation: Operation) -> bool {
+    match operation {
+        Operation::Token => true,
+        Operation::Catalog | Operation::Places => twin.public_catalog,
+        _ => false,
+    }
+}
+
+/// Takes the fault of the call, and lets the dialect answer unless the fault does.
+fn answer(call: &mut Call<'_>, route: Route, request: &Request) -> Outcome {
+    let twin = call.provider.twin();
+    let order = match route.act {
+        Act::Launch(order, _) => order(call, request),
+        // Only a launch has one.
+        _ => Err(Refusal::NoSuchPath),
+    };
+    let sku = order.as_ref().ok().map(|order| order.sku.as_str());
+    call.fault = call.world.faults.take(call.provider, route.operation, sku);
+    let refused = |refusal| word(twin, refusal, request);
+    match call.fault {
+        Some(FaultKind::ReplyLostBeforeCreate) => return Outcome::Silence,
+        Some(FaultKind::Hang) => return Outcome::Hang,
+        Some(FaultKind::InternalError) => return Outcome::Answer(refused(Refusal::Internal)),
+        Some(FaultKind::TooManyRequests {
+            retry_after_seconds,
+        }) => {
+            let reply = refused(Refusal::TooManyRequests);
+            return Outcome::Answer(match retry_after_seconds {
+                Some(seconds) => reply.with(RETRY_AFTER.as_str(), seconds.to_string()),
+                None => reply,
+            });
+        }
+        _ => {}
+    }
+    let answer = match route.act {
+        Act::Launch(_, made) => order.and_then(|order| launch(call, order, made)),
+        act => act_on(call, act, paging_of(twin, route), request),
+    };
+    let reply = answer.unwrap_or_else(refused);
     match call.fault {
         Some(FaultKind::ReplyLostAfterCreate) => Outcome::Silence,
         Some(FaultKind::TruncatedJson) => Outcome::Truncated(reply),
         _ => Outcome::Answer(reply),
     }
+}
+
+fn paging_of(twin: &Twin, route: Route) -> Option<&Paging> {
+    twin.paging.as_ref().filter(|_| route.is_paged)
+}
+
+/// Everything but a launch.
+fn act_on(call: &mut Call<'_>, act: Act, paging: Option<&Paging>, request: &Request) -> Answer {
+    let page = |items: Vec<Value>| match paging {
+        Some(paging) => paging.cut(request, items, usize::MAX),
+        None => Page::whole(items),
+    };
+    match act {
+        Act::Answer(answer) => answer(call, request),
+        Act::Catalog(records, written) => {
+            let records = records(call);
+            call.catalog_page(request, paging, records).map(written)
+        }
+        Act::Places(record, written) => Ok(written(page(call.places(record)))),
+        Act::List(written) => Ok(written(page(call.machines()))),
+        Act::Read(found) => call.read(request.last_segment()).map(found),
+        Act::Release(ended) => call.release(request.last_segment()).map(|()| ended()),
+        Act::Things(kind, written) => Ok(written(page(call.shown_things(kind)))),
+        Act::AddThing(kind, read, added) => read(call, request).map(|new| {
+            let thing = call.add_thing(kind, &new.name, new.body);
+            added((call.provider.twin().thing)(&thing))
+        }),
+        Act::RemoveThing(kind, removed) => {
+            let thing = call.remove_thing(kind, request.last_segment());
+            thing.map(|_| removed())
+        }
+        Act::Fixed(reply) => Ok(reply(request)),
+        Act::Launch(..) => Err(Refusal::NoSuchPath),
+    }
+}
+
+fn launch(call: &mut Call<'_>, order: Order, made: fn(&Shown<'_>) -> Reply) -> Answer {
+    let (provider, now) = (call.provider, call.now);
+    if call.world.launches_too_fast(provider, now) {
+        return Err(Refusal::TooManyRequests);
+    }
+    let mut order = Order {
+        foreign: call.foreign,
+        ..order
+    };
+    let keys = order.user_data.iter().flat_map(|data| keys_in(data));
+    order.authorized_keys.extend(keys.collect::<Vec<_>>());
+    let record = call
+        .world
+        .launch(provider, order, call.fault.as_ref(), now)?;
+    Ok(made(&record.shown(now)))
 }
 
 /// A gateway's own page, with no provider's words.

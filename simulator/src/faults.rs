@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, VecDeque};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use crate::market::publishable;
 use crate::{Operation, Provider, SimulatorError};
 
 /// The effect of a fault.
@@ -18,9 +17,15 @@ pub enum FaultKind {
     ReplyLostAfterCreate,
     /// The connection is closed without an answer and nothing was done.
     ReplyLostBeforeCreate,
-    /// 200, and the machine never comes up: at lambda it becomes `unhealthy`, at runpod `ERROR`, at
-    /// voltagepark `Failed`; listed and billed until it is released.
+    /// 200, and the machine never comes up: it gets the provider's word for that, and is listed and billed
+    /// until it is released.
     AcceptedThenFailed,
+    /// 200, and when the machine should come up there is none: it gets the provider's word for no capacity, or
+    /// else for a failure, and is listed until it is released. It takes no room, and its bill ends there.
+    LateNoCapacity,
+    /// A machine that boots is not ended, in the provider's words. Spent on a machine that is up, it does
+    /// nothing.
+    CannotDeleteYet,
     /// 429.
     TooManyRequests {
         /// Sent as `Retry-After` when given.
@@ -32,10 +37,14 @@ pub enum FaultKind {
     TruncatedJson,
     /// 200 with an empty price list.
     EmptyCatalog,
-    /// At voltagepark the first page is half of the list and the next pages answer 500 until the first is
-    /// requested again. At lambda and runpod, which have no pages, half of the types are missing; runpod
-    /// reports that there was an error.
+    /// Half of the price list is missing. Where it has pages, the first one is that half and the next ones
+    /// answer 500 until the first is requested again.
     PartialCatalog,
+    /// One more record in the price list, with the fields of the others and nothing in them that anybody can
+    /// read.
+    OddRecord,
+    /// The price list names euros as its currency.
+    OtherCurrency,
     /// The price changes as this call arrives, after any quote; it stays changed.
     PriceChange {
         /// The new list price, in the basis of the market file.
@@ -63,32 +72,52 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    fn usual_operation(&self) -> Operation {
+    /// Whether it is about the nodes of a machine and stays with them.
+    pub(crate) const fn is_flaw(&self) -> bool {
+        matches!(
+            self,
+            Self::SlowMemory
+                | Self::SlowLink
+                | Self::MissingGpu
+                | Self::WrongModel
+                | Self::NeverCallsHome
+        )
+    }
+
+    /// The calls that it breaks by default.
+    const fn usual_operation(&self) -> Operation {
         match self {
-            Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog => Operation::Catalog,
+            Self::TruncatedJson
+            | Self::EmptyCatalog
+            | Self::PartialCatalog
+            | Self::OddRecord
+            | Self::OtherCurrency => Operation::Catalog,
+            Self::CannotDeleteYet => Operation::Release,
             _ => Operation::Launch,
         }
     }
 
     fn refusal(&self, provider: Provider, operation: Operation) -> Option<&'static str> {
+        let twin = provider.twin();
+        let declared = twin.impossible.iter().find(|(kind, _)| kind == self);
+        if let Some((_, why)) = declared {
+            return Some(why);
+        }
         match self {
             Self::ReplyLostBeforeCreate
             | Self::TooManyRequests { .. }
             | Self::InternalError
             | Self::Hang => None,
-            Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog
-                if operation != Operation::Catalog =>
-            {
-                Some("it is about the price list")
-            }
-            Self::TruncatedJson | Self::EmptyCatalog | Self::PartialCatalog => None,
             Self::ReplyLostAfterCreate if operation == Operation::Release => None,
-            _ if operation != Operation::Launch => Some("it is about a launch"),
-            Self::FewerNodes | Self::SlowLink | Self::SameNodeTwice
-                if provider != Provider::Voltagepark =>
-            {
+            _ if operation != self.usual_operation() => Some(match self.usual_operation() {
+                Operation::Catalog => "it is about the price list",
+                Operation::Release => "it is about a release",
+                _ => "it is about a launch",
+            }),
+            Self::FewerNodes | Self::SlowLink | Self::SameNodeTwice if !twin.several_nodes => {
                 Some("a launch there is one machine")
             }
+            Self::OtherCurrency if !twin.has_currency => Some("prices there name no currency"),
             _ => None,
         }
     }
@@ -102,7 +131,7 @@ pub struct Fault {
     pub provider: Provider,
     /// Its effect.
     pub kind: FaultKind,
-    /// The calls that it breaks; by default the kind's own, the price list or a launch.
+    /// The calls that it breaks; by default the kind's own: the price list, a launch or a release.
     #[serde(default)]
     pub operation: Option<Operation>,
     /// Only a launch of this SKU (as [`crate::Row::key`] writes it), or any.
@@ -177,11 +206,14 @@ impl FaultQueue {
         } = *kind
         {
             let provider = *provider;
-            publishable(provider, price).map_err(|why| SimulatorError::Price {
-                provider,
-                price,
-                why,
-            })?;
+            let rules = &provider.twin().rows;
+            rules
+                .take_price(price)
+                .map_err(|why| SimulatorError::Price {
+                    provider,
+                    price,
+                    why,
+                })?;
         }
         if fault.times > 0 {
             self.waiting
@@ -226,12 +258,12 @@ mod tests {
     fn faults_come_in_the_order_given_and_as_often_as_said() {
         let mut queue = FaultQueue::default();
         queue
-            .add(Fault::new(Provider::Lambda, FaultKind::InternalError).times(2))
+            .add(Fault::new(Provider::LAMBDA, FaultKind::InternalError).times(2))
             .unwrap();
         queue
-            .add(Fault::new(Provider::Lambda, FaultKind::Hang))
+            .add(Fault::new(Provider::LAMBDA, FaultKind::Hang))
             .unwrap();
-        let mut next = || queue.take(Provider::Lambda, Operation::Launch, Some("gpu_1x_a10"));
+        let mut next = || queue.take(Provider::LAMBDA, Operation::Launch, Some("gpu_1x_a10"));
         assert_eq!(next(), Some(FaultKind::InternalError));
         assert_eq!(next(), Some(FaultKind::InternalError));
         assert_eq!(next(), Some(FaultKind::Hang));
@@ -242,26 +274,26 @@ mod tests {
     fn a_fault_waits_for_its_provider_its_operation_and_its_sku() {
         let mut queue = FaultQueue::default();
         queue
-            .add(Fault::new(Provider::Voltagepark, FaultKind::Hang).on(Operation::List))
+            .add(Fault::new(Provider::VOLTAGEPARK, FaultKind::Hang).on(Operation::List))
             .unwrap();
         queue
-            .add(Fault::new(Provider::Lambda, FaultKind::SlowMemory).for_sku("gpu_1x_a10"))
+            .add(Fault::new(Provider::LAMBDA, FaultKind::SlowMemory).for_sku("gpu_1x_a10"))
             .unwrap();
-        assert_eq!(queue.take(Provider::Lambda, Operation::List, None), None);
+        assert_eq!(queue.take(Provider::LAMBDA, Operation::List, None), None);
         assert_eq!(
-            queue.take(Provider::Voltagepark, Operation::Launch, None),
+            queue.take(Provider::VOLTAGEPARK, Operation::Launch, None),
             None
         );
         assert_eq!(
-            queue.take(Provider::Lambda, Operation::Launch, Some("gpu_1x_gh200")),
+            queue.take(Provider::LAMBDA, Operation::Launch, Some("gpu_1x_gh200")),
             None
         );
         assert_eq!(
-            queue.take(Provider::Lambda, Operation::Launch, Some("gpu_1x_a10")),
+            queue.take(Provider::LAMBDA, Operation::Launch, Some("gpu_1x_a10")),
             Some(FaultKind::SlowMemory)
         );
         assert_eq!(
-            queue.take(Provider::Voltagepark, Operation::List, None),
+            queue.take(Provider::VOLTAGEPARK, Operation::List, None),
             Some(FaultKind::Hang)
         );
     }
@@ -271,25 +303,25 @@ mod tests {
         let mut queue = FaultQueue::default();
         assert!(
             queue
-                .add(Fault::new(Provider::Lambda, FaultKind::FewerNodes))
+                .add(Fault::new(Provider::LAMBDA, FaultKind::FewerNodes))
                 .is_err()
         );
         assert!(
             queue
-                .add(Fault::new(Provider::Lambda, FaultKind::EmptyCatalog).on(Operation::Launch))
+                .add(Fault::new(Provider::LAMBDA, FaultKind::EmptyCatalog).on(Operation::Launch))
                 .is_err()
         );
-        let stray = Fault::new(Provider::Lambda, FaultKind::Hang).for_sku("gpu_1x_a10");
+        let stray = Fault::new(Provider::LAMBDA, FaultKind::Hang).for_sku("gpu_1x_a10");
         assert!(queue.add(stray.on(Operation::List)).is_err());
         assert!(
             queue
-                .add(Fault::new(Provider::Lambda, FaultKind::MissingGpu).on(Operation::Read))
+                .add(Fault::new(Provider::LAMBDA, FaultKind::MissingGpu).on(Operation::Read))
                 .is_err()
         );
         assert!(
             queue
                 .add(
-                    Fault::new(Provider::Voltagepark, FaultKind::ReplyLostAfterCreate)
+                    Fault::new(Provider::VOLTAGEPARK, FaultKind::ReplyLostAfterCreate)
                         .on(Operation::Release)
                 )
                 .is_ok()
@@ -305,7 +337,7 @@ mod tests {
         assert_eq!(
             fault,
             Fault::new(
-                Provider::Lambda,
+                Provider::LAMBDA,
                 FaultKind::TooManyRequests {
                     retry_after_seconds: Some(3)
                 }

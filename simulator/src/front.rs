@@ -5,7 +5,7 @@ use chrono::TimeDelta;
 
 use crate::Operation;
 
-/// A thing that answers in place of a provider. Launches go through, except with
+/// A thing that answers in place of a provider. Launches go through, except with [`Front::PageOn`] and
 /// [`Front::CredentialRefused`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Front {
@@ -13,6 +13,13 @@ pub enum Front {
     NotFoundPage,
     /// 410, for every call about machines that exist.
     Gone,
+    /// This status with an HTML page, for every call of one kind.
+    PageOn {
+        /// The kind of call, which may be a launch.
+        operation: Operation,
+        /// The status.
+        status: u16,
+    },
     /// An empty list of machines, and each machine unknown by its id.
     EmptyList,
     /// A list of the older half of the machines; the others are unknown by their ids.
@@ -37,6 +44,10 @@ impl Front {
             Self::NotFoundPage if of_machines => {
                 Some((404, "<html><body><h1>404 Not Found</h1></body></html>"))
             }
+            Self::PageOn {
+                operation: on,
+                status,
+            } if on == operation => Some((status, "<html><body><h1>Sorry</h1></body></html>")),
             Self::Gone if of_machines => Some((410, "{\"message\":\"Gone\"}")),
             _ => None,
         }

@@ -2,17 +2,15 @@
 //! The bundled one is `data/market.csv`, written by hand, each row with its source. State that changes while
 //! the simulator runs is in `world`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rust_decimal::Decimal;
+use rust_decimal::prelude::ToPrimitive;
 use serde::Deserialize;
 
 use crate::{Provider, SimulatorError};
 
 const BUNDLED: &str = include_str!("../data/market.csv");
-
-/// The place of everything on the community cloud of runpod.
-pub(crate) const COMMUNITY: &str = "community";
 
 /// The basis of a published price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -53,7 +51,7 @@ pub struct Row {
     pub provider: Provider,
     /// The provider's own name: the instance type, or the GPU model.
     pub sku: String,
-    /// Chosen at launch at voltagepark, absent elsewhere.
+    /// Where it is chosen at launch; absent elsewhere.
     pub network: Option<Network>,
     /// The region, or the id of the location.
     pub place: String,
@@ -94,23 +92,25 @@ impl Row {
     /// the network is chosen at launch, and with the count before it (`8x NVIDIA H200`) where that is chosen.
     #[must_use]
     pub fn key(&self) -> String {
+        (self.provider.twin().rows.key)(self)
+    }
+
+    /// The key where a SKU has one count of GPUs.
+    pub fn usual_key(&self) -> String {
         match self.network {
             Some(network) => format!("{}-{}", self.sku, network.as_str()),
-            None if self.provider == Provider::Runpod => format!("{}x {}", self.gpus, self.sku),
             None => self.sku.clone(),
         }
     }
 
-    /// Whether a new price of the row with this key is also this row's price: runpod publishes one price per
-    /// GPU of a type, for every count.
-    pub(crate) fn is_priced_with(&self, key: &str) -> bool {
-        let of_type = |key: &str| key.split_once("x ").is_some_and(|(_, sku)| sku == self.sku);
-        self.key() == key || (self.provider == Provider::Runpod && of_type(key))
+    /// The list price in whole cents.
+    pub fn price_cents(&self) -> Option<u64> {
+        (self.price_usd_hour * Decimal::ONE_HUNDRED).to_u64()
     }
 
-    /// Whether the row is sold on machines of other people, at no place of its own.
-    pub(crate) fn is_community(&self) -> bool {
-        self.provider == Provider::Runpod && self.place == COMMUNITY
+    /// Rows of one provider and group have one price.
+    pub(crate) fn price_group(&self) -> (Provider, String) {
+        (self.provider, (self.provider.twin().rows.price_group)(self))
     }
 
     /// The list price of this many whole nodes for an hour.
@@ -150,15 +150,24 @@ impl Market {
                 row: index + 1,
                 why,
             };
-            let row = record.map_err(|error| refuse(error.to_string()))?;
-            check(&row).map_err(|why| refuse(why.to_owned()))?;
-            rows.push(row);
+            rows.push(record.map_err(|error| refuse(error.to_string()))?);
         }
+        Self::try_new(rows)
+    }
+
+    /// The market of these rows.
+    ///
+    /// Errors: [`SimulatorError::Market`] with the first row that cannot be used.
+    pub fn try_new(rows: Vec<Row>) -> Result<Self, SimulatorError> {
+        let refuse = |row: usize, why: &str| SimulatorError::Market {
+            row,
+            why: why.to_owned(),
+        };
         if rows.is_empty() {
-            return Err(SimulatorError::Market {
-                row: 0,
-                why: "it has no rows".to_owned(),
-            });
+            return Err(refuse(0, "it has no rows"));
+        }
+        for (index, row) in rows.iter().enumerate() {
+            check(row).map_err(|why| refuse(index + 1, why))?;
         }
         agree(&rows)?;
         Ok(Self { rows })
@@ -175,72 +184,41 @@ impl Market {
     }
 }
 
-/// Whether the provider's wire format can express this price.
-pub(crate) fn publishable(provider: Provider, price: Decimal) -> Result<(), &'static str> {
-    if price <= Decimal::ZERO {
-        return Err("a price is above zero");
-    }
-    if provider == Provider::Lambda && (price * Decimal::ONE_HUNDRED).fract() != Decimal::ZERO {
-        return Err("lambda publishes whole cents");
-    }
-    Ok(())
-}
-
 fn check(row: &Row) -> Result<(), &'static str> {
-    publishable(row.provider, row.price_usd_hour)?;
     if !(1..=16).contains(&row.gpus) {
         return Err("a node has 1 to 16 GPUs");
     }
     if row.source.trim().is_empty() {
         return Err("the source is missing");
     }
-    let fits = match row.provider {
-        Provider::Lambda => row.network.is_none() && row.per == PriceBasis::Node,
-        Provider::Runpod => {
-            row.network.is_none() && row.per == PriceBasis::Gpu && matches!(row.gpus, 1 | 2 | 4 | 8)
-        }
-        Provider::Voltagepark => {
-            row.network.is_some() && row.per == PriceBasis::Gpu && row.gpus == 8
-        }
-    };
-    if !fits {
-        return Err(
-            "lambda sells whole nodes without a network; runpod sells 1, 2, 4 or 8 GPUs by the GPU without one; voltagepark sells nodes of 8 by the GPU with one",
-        );
-    }
-    Ok(())
+    row.provider.twin().rows.take_row(row)
 }
 
-/// A SKU is one thing. A second row at the same place, or another price or shape of the same SKU elsewhere,
-/// would look the same on the wire.
+/// A SKU is one thing. A second row at the same place, another shape of the same SKU elsewhere, or another
+/// price where the provider has one, would look the same on the wire.
 fn agree(rows: &[Row]) -> Result<(), SimulatorError> {
-    let mut first: HashMap<(Provider, String, bool), &Row> = HashMap::new();
-    let mut places = std::collections::HashSet::new();
+    let mut shapes: HashMap<(Provider, String), &Row> = HashMap::new();
+    let mut prices: HashMap<(Provider, String), Decimal> = HashMap::new();
+    let mut places = HashSet::new();
     for (index, row) in rows.iter().enumerate() {
         let refuse = |why: &str| SimulatorError::Market {
             row: index + 1,
             why: why.to_owned(),
         };
-        if !places.insert((row.provider, row.key(), row.place.clone())) {
+        let key = (row.provider, row.key());
+        if !places.insert((key.clone(), &row.place)) {
             return Err(refuse("the same SKU stands twice at one place"));
         }
-        let key = match row.provider {
-            Provider::Runpod => row.sku.clone(),
-            Provider::Lambda | Provider::Voltagepark => row.key(),
-        };
-        let known = first
-            .entry((row.provider, key, row.is_community()))
-            .or_insert(row);
-        let same_price = known.price_usd_hour == row.price_usd_hour && known.gpu == row.gpu;
-        if row.provider == Provider::Runpod && !same_price {
-            return Err(refuse(
-                "runpod has one price a GPU of a type on each cloud, whatever the count",
-            ));
+        let known = shapes.entry(key).or_insert(row);
+        if known.gpu != row.gpu || known.gpus != row.gpus {
+            return Err(refuse("the same SKU has another shape elsewhere"));
         }
-        let same = same_price && known.gpus == row.gpus;
-        if row.provider == Provider::Lambda && !same {
+        let price = prices
+            .entry(row.price_group())
+            .or_insert(row.price_usd_hour);
+        if *price != row.price_usd_hour {
             return Err(refuse(
-                "lambda has one price and one shape for an instance type, wherever it runs",
+                "the provider has one price for this, wherever it is sold",
             ));
         }
     }

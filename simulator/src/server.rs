@@ -25,7 +25,7 @@ impl Listener {
     /// Opens a free port. Must be called within a Tokio runtime.
     pub(crate) fn open(
         state: &Arc<State>,
-        routes: fn(&mut ServiceConfig),
+        routes: impl Fn(&mut ServiceConfig) + Clone + Send + 'static,
     ) -> Result<Self, SimulatorError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(SimulatorError::Listen)?;
         let address = listener.local_addr().map_err(SimulatorError::Listen)?;
@@ -34,7 +34,7 @@ impl Listener {
             App::new()
                 .app_data(state.clone())
                 .app_data(PayloadConfig::new(MAX_BODY_BYTES))
-                .configure(routes)
+                .configure(routes.clone())
         })
         .workers(1)
         .disable_signals()

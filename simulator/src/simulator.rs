@@ -5,18 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::TimeDelta;
+use actix_web::web::{self, ServiceConfig};
 use rust_decimal::Decimal;
 
-use crate::machine::{Order, Phase, Record};
+use crate::exchange::exchange;
+use crate::machine::{Order, Record};
 use crate::node::Nodes;
+use crate::reply::Refusal;
 use crate::server::Listener;
 use crate::ssh::SshServer;
-use crate::state::State;
-use crate::world::{Durations, Refusal, SimulatedMarket};
+use crate::state::{Credentials, State};
+use crate::world::SimulatedMarket;
 use crate::{
     Bill, Clock, Fault, Front, Launch, Machine, Market, NodeOutput, Operation, Provider,
-    SimulatorError, control, lambda, runpod, voltagepark,
+    SimulatorError, Thing, Timing, control,
 };
 
 /// Whether pretend nodes run the start-up scripts of their orders.
@@ -36,19 +38,12 @@ pub struct Config {
     pub seed: u64,
     /// Whether start-up scripts are run.
     pub node_runner: NodeRunner,
+    /// Whom to simulate; others can be simulated than those of [`Provider::ALL`].
+    pub providers: Vec<Provider>,
     /// The offers at the start.
     pub market: Market,
-    /// From launch to `active`, by the clock.
-    pub lambda_boot_seconds: u32,
-    /// From launch to `RUNNING`, by the clock.
-    pub runpod_boot_seconds: u32,
-    /// From launch to `Running`, by the clock.
-    pub voltagepark_boot_seconds: u32,
-    /// How long an ended machine is still listed as `terminating`, by the clock.
-    pub lambda_terminating_seconds: u32,
-    /// The least time between two launches at lambda, by the clock; the second one gets 429 without
-    /// `Retry-After`. The real one has 12; absent, there is no limit.
-    pub lambda_launch_spacing_seconds: Option<u32>,
+    /// The durations of providers, where they are not their usual ones: [`Config::timing_of`].
+    pub timing: BTreeMap<Provider, Timing>,
     /// How long a node's script may run, in real time.
     pub node_deadline: Duration,
     /// How many nodes' scripts run at once; the others wait. The nodes of one machine start
@@ -57,31 +52,33 @@ pub struct Config {
 }
 
 impl Config {
-    /// The bundled market, nodes that run, boot times of 5, 2 and 15 minutes, no limit on launches.
+    /// The bundled market, nodes that run, the usual durations of every provider.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             seed: 1,
             node_runner: NodeRunner::Run,
+            providers: Provider::ALL.to_vec(),
             market: Market::bundled(),
-            lambda_boot_seconds: 300,
-            runpod_boot_seconds: 120,
-            voltagepark_boot_seconds: 900,
-            lambda_terminating_seconds: 15,
-            lambda_launch_spacing_seconds: None,
+            timing: BTreeMap::new(),
             node_deadline: Duration::from_secs(120),
             nodes_at_once: 4,
         }
+    }
+
+    /// The durations of a provider, to change.
+    pub fn timing_of(&mut self, provider: Provider) -> &mut Timing {
+        self.timing
+            .entry(provider)
+            .or_insert_with(|| provider.timing())
     }
 }
 
 /// The running market in a box, listening on loopback. Dropping it ends every node that it runs.
 pub struct Simulator {
     state: Arc<State>,
-    lambda: Listener,
-    runpod: Listener,
-    voltagepark: Listener,
+    providers: BTreeMap<Provider, Listener>,
     control: Listener,
 }
 
@@ -95,38 +92,40 @@ impl Simulator {
         reason = "asynchronous because it needs a runtime to run in"
     )]
     pub async fn start(config: Config) -> Result<Self, SimulatorError> {
-        let seconds = |seconds: u32| TimeDelta::seconds(seconds.into());
-        let durations = Durations {
-            lambda_boot: seconds(config.lambda_boot_seconds),
-            runpod_boot: seconds(config.runpod_boot_seconds),
-            voltagepark_boot: seconds(config.voltagepark_boot_seconds),
-            lambda_ending: seconds(config.lambda_terminating_seconds),
-            lambda_launch_spacing: config.lambda_launch_spacing_seconds.map(seconds),
-        };
         let nodes = Nodes::try_new(config.node_deadline, config.nodes_at_once)?;
-        let world = SimulatedMarket::new(config.market, config.seed, durations, nodes.ssh_port());
-        let state = Arc::new(State::new(config.clock, nodes, config.node_runner, world));
+        let port = nodes.ssh_port();
+        let world = SimulatedMarket::new(config.market, config.seed, config.timing, port);
+        let credentials = Credentials::of(&config.providers);
+        let (clock, runner) = (config.clock, config.node_runner);
+        let state = Arc::new(State::new(clock, nodes, runner, world, credentials));
+        let mut providers = BTreeMap::new();
+        for provider in config.providers {
+            let routes = move |config: &mut ServiceConfig| answer_as(provider, config);
+            providers.insert(provider, Listener::open(&state, routes)?);
+        }
         let simulator = Self {
-            lambda: Listener::open(&state, lambda::routes)?,
-            runpod: Listener::open(&state, runpod::routes)?,
-            voltagepark: Listener::open(&state, voltagepark::routes)?,
+            providers,
             control: Listener::open(&state, control::routes)?,
             state,
         };
         let at = |provider| (provider, simulator.url(provider));
-        let addresses = Provider::ALL.into_iter().map(at).collect();
+        let addresses = simulator.providers.keys().copied().map(at).collect();
         simulator.state.opened_at(addresses);
         Ok(simulator)
     }
 
-    /// Base URL of a provider: with `/api/v1`, and at runpod without a path.
+    /// Base URL of a provider, with the path before every other; no URL for one that is not simulated.
     #[must_use]
     pub fn url(&self, provider: Provider) -> String {
-        match provider {
-            Provider::Lambda => format!("{}/api/v1", self.lambda.origin),
-            Provider::Runpod => self.runpod.origin.clone(),
-            Provider::Voltagepark => format!("{}/api/v1", self.voltagepark.origin),
-        }
+        let origin = self
+            .providers
+            .get(&provider)
+            .map(|listener| &listener.origin);
+        format!(
+            "{}{}",
+            origin.map_or("", String::as_str),
+            provider.twin().base_path
+        )
     }
 
     /// Base URL of the control plane: `GET /market`, `GET /clock`, `GET /machines`, `POST /faults`.
@@ -135,8 +134,8 @@ impl Simulator {
         self.control.origin.clone()
     }
 
-    /// The bearer token of a provider's account, generated at start. Only machines launched with it run
-    /// scripts.
+    /// The credential of a provider's account, generated at start: a token, or a client id and its secret with
+    /// a colon between where those are exchanged for one. Only machines launched with it run scripts.
     #[must_use]
     pub fn credential(&self, provider: Provider) -> String {
         self.state.credential(provider)
@@ -148,7 +147,7 @@ impl Simulator {
         self.state.control_credential()
     }
 
-    /// Lets another bearer token use the same account, as a colleague's would. Its launches are foreign: none
+    /// Lets another credential use the same account, as a colleague's would. Its launches are foreign: none
     /// of their scripts run.
     pub fn admit_foreign_credential(&self, provider: Provider, token: impl Into<String>) {
         self.state.admit(provider, token.into());
@@ -183,12 +182,10 @@ impl Simulator {
         name: &str,
     ) -> Result<String, SimulatorError> {
         let order = Order {
-            sku: sku.to_owned(),
-            place: place.to_owned(),
             nodes,
             name: name.to_owned(),
             foreign: true,
-            ..Order::default()
+            ..Order::of(sku, place)
         };
         let launched = self
             .state
@@ -204,7 +201,7 @@ impl Simulator {
                     place,
                     nodes,
                 },
-                Refusal::UnknownSku | Refusal::UnknownPlace => SimulatorError::NotSold {
+                _ => SimulatorError::NotSold {
                     provider,
                     sku,
                     place,
@@ -213,16 +210,60 @@ impl Simulator {
         })
     }
 
-    /// Everything that is alive: booting, running, or failed and still billed.
+    /// Shows a machine, in lists and by its id, with a status that nobody knows, until it is released or this
+    /// is cleared. It can be released all the same.
+    ///
+    /// Errors: [`SimulatorError::NotAlive`].
+    pub fn show_unknown_state(&self, machine_id: &str) -> Result<(), SimulatorError> {
+        self.set_unknown_state(machine_id, true)
+    }
+
+    /// Shows a machine with its own status again.
+    ///
+    /// Errors: [`SimulatorError::NotAlive`].
+    pub fn clear_unknown_state(&self, machine_id: &str) -> Result<(), SimulatorError> {
+        self.set_unknown_state(machine_id, false)
+    }
+
+    fn set_unknown_state(&self, machine_id: &str, is_unknown: bool) -> Result<(), SimulatorError> {
+        let (mut world, now) = (self.state.world(), self.state.now());
+        let record = world.record_mut(machine_id);
+        let Some(record) = record.filter(|record| record.is_alive(now)) else {
+            return Err(SimulatorError::NotAlive(machine_id.to_owned()));
+        };
+        record.is_in_unknown_state = is_unknown;
+        Ok(())
+    }
+
+    /// Takes a machine back, as a provider does that needs it for someone else: its nodes end and its bill
+    /// stops. Where the provider has a word for that, it is listed with it until it is released.
+    ///
+    /// Errors: [`SimulatorError::NotAlive`].
+    pub fn preempt(&self, machine_id: &str) -> Result<(), SimulatorError> {
+        if !self.state.world().preempt(machine_id, self.state.now()) {
+            return Err(SimulatorError::NotAlive(machine_id.to_owned()));
+        }
+        self.state.nodes.stop_machine(machine_id);
+        Ok(())
+    }
+
+    /// The things beside the machines of an account, in the order of their creation: what a caller has left
+    /// there.
+    #[must_use]
+    pub fn things(&self, provider: Provider) -> Vec<Thing> {
+        let world = self.state.world();
+        let things = world.things.iter();
+        things
+            .filter(|thing| thing.provider == provider)
+            .cloned()
+            .collect()
+    }
+
+    /// Everything that is alive and billed: booting, running, or failed.
     #[must_use]
     pub fn running_machines(&self) -> Vec<Machine> {
         let now = self.state.now();
-        let alive = |record: &&Record| {
-            matches!(
-                record.phase(now),
-                Phase::Booting | Phase::Running | Phase::Failed
-            )
-        };
+        let alive = |record: &&Record| record.is_alive(now);
         self.state
             .world()
             .every_record()
@@ -252,8 +293,8 @@ impl Simulator {
         )
     }
 
-    /// Changes a list price everywhere, in the basis of the market file: a node at lambda, a GPU at runpod
-    /// (for every count of the type) and voltagepark. Machines already launched keep theirs.
+    /// Changes the list price of a SKU everywhere, and of everything that has one price with it, in the basis
+    /// of the market file. Machines already launched keep theirs.
     ///
     /// Errors: [`SimulatorError::Price`], [`SimulatorError::NotSold`].
     pub fn set_price(
@@ -313,7 +354,7 @@ impl Simulator {
     }
 
     /// The SSH port of the nodes. Real nodes mostly use 22, which a simulator cannot open. It is on the wire,
-    /// at lambda and voltagepark in a field that the real ones do not have.
+    /// at some providers in a field that the real ones do not have.
     #[must_use]
     pub fn ssh_port(&self) -> u16 {
         self.state.nodes.ssh_port()
@@ -369,19 +410,25 @@ impl Simulator {
     pub async fn stop(self) {
         self.state.nodes.close();
         self.state.let_go.notify_waiters();
-        self.lambda.close().await;
-        self.runpod.close().await;
-        self.voltagepark.close().await;
+        for listener in self.providers.values() {
+            listener.close().await;
+        }
         self.control.close().await;
         self.state.nodes.idle().await;
     }
+}
+
+/// Answers every path as this provider.
+fn answer_as(provider: Provider, config: &mut ServiceConfig) {
+    let handler = move |request, state, body| exchange(provider, request, state, body);
+    config.default_service(web::route().to(handler));
 }
 
 impl Drop for Simulator {
     fn drop(&mut self) {
         self.state.nodes.close();
         self.state.let_go.notify_waiters();
-        for listener in [&self.lambda, &self.runpod, &self.voltagepark, &self.control] {
+        for listener in self.providers.values().chain([&self.control]) {
             // The stop is requested at once; only its completion would have to be awaited.
             drop(listener.close());
         }

@@ -8,6 +8,9 @@ use rand::Rng;
 use tokio::sync::Notify;
 
 use crate::node::Nodes;
+use crate::request::Request;
+use crate::token::Token;
+use crate::twin::Auth;
 use crate::world::SimulatedMarket;
 use crate::{Clock, NodeRunner, Provider};
 
@@ -23,11 +26,22 @@ pub(crate) struct State {
     addresses: OnceLock<Vec<(Provider, String)>>,
 }
 
-#[derive(Default)]
-struct Credentials {
+pub(crate) struct Credentials {
     own: Vec<(Provider, String)>,
     foreign: Vec<(Provider, String)>,
     control: String,
+}
+
+impl Credentials {
+    /// New ones of these providers' accounts.
+    pub(crate) fn of(providers: &[Provider]) -> Self {
+        let own = |provider: &Provider| (*provider, credential_of(*provider));
+        Self {
+            own: providers.iter().map(own).collect(),
+            foreign: Vec::new(),
+            control: made_up("control"),
+        }
+    }
 }
 
 /// The caller.
@@ -47,15 +61,8 @@ impl State {
         nodes: Nodes,
         node_runner: NodeRunner,
         world: SimulatedMarket,
+        credentials: Credentials,
     ) -> Self {
-        let credentials = Credentials {
-            own: Provider::ALL
-                .into_iter()
-                .map(|provider| (provider, made_up(provider.as_str())))
-                .collect(),
-            foreign: Vec::new(),
-            control: made_up("control"),
-        };
         Self {
             clock,
             nodes,
@@ -125,14 +132,33 @@ impl State {
         self.credentials().foreign.push((provider, token));
     }
 
-    pub(crate) fn caller(&self, provider: Provider, headers: &HeaderMap) -> Caller {
-        let Some(token) = bearer(headers) else {
-            return Caller::Stranger;
-        };
+    /// The caller by the credential of a request, or by one of these tokens where it was exchanged for one.
+    pub(crate) fn caller(&self, provider: Provider, request: &Request, tokens: &[Token]) -> Caller {
+        let sent = |name: &str, prefix: &str| request.header(name)?.strip_prefix(prefix);
+        match provider.twin().auth {
+            Auth::Header { name, prefix } => match sent(name, prefix) {
+                Some(credential) => self.holder(provider, credential),
+                None => Caller::Stranger,
+            },
+            Auth::ClientCredentials { .. } => {
+                let (sent, now) = (sent("authorization", "Bearer "), self.now());
+                let is_it = |token: &&Token| {
+                    token.provider == provider
+                        && token.until > now
+                        && sent == Some(token.text.as_str())
+                };
+                let known = tokens.iter().find(is_it);
+                known.map_or(Caller::Stranger, |token| token.caller)
+            }
+        }
+    }
+
+    /// The holder of a credential.
+    pub(crate) fn holder(&self, provider: Provider, credential: &str) -> Caller {
         let credentials = self.credentials();
         let holds = |list: &[(Provider, String)]| {
             list.iter()
-                .any(|(of, known)| *of == provider && known == token)
+                .any(|(of, known)| *of == provider && known == credential)
         };
         if holds(&credentials.own) {
             Caller::Own
@@ -156,8 +182,17 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
         .strip_prefix("Bearer ")
 }
 
+/// A credential of a provider: a token, or a client id and its secret with a colon between.
+fn credential_of(provider: Provider) -> String {
+    let secret = made_up(provider.as_str());
+    match provider.twin().auth {
+        Auth::Header { .. } => secret,
+        Auth::ClientCredentials { .. } => format!("{}:{secret}", made_up("client")),
+    }
+}
+
 /// A credential that nobody can guess from the seed: it lets its holder run scripts here.
-fn made_up(of: &str) -> String {
+pub(crate) fn made_up(of: &str) -> String {
     let secret: u128 = rand::rng().random();
     format!("simulated_{of}_{secret:032x}")
 }

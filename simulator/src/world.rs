@@ -1,7 +1,7 @@
 //! All state that changes while the simulator runs, behind one lock: free nodes and prices, machines, pending
 //! faults, and counts of calls.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rand::rngs::StdRng;
@@ -10,62 +10,55 @@ use rust_decimal::Decimal;
 use uuid::Uuid;
 
 use crate::faults::FaultQueue;
-use crate::lambda::SshKeys;
-use crate::machine::{Host, Order, Phase, Record};
-use crate::market::{Row, publishable};
+use crate::machine::{Host, Order, Outcome, Phase, Record};
+use crate::market::Row;
+use crate::reply::Refusal;
+use crate::things::Thing;
+use crate::token::Token;
+use crate::twin::{Ids, Timing};
 use crate::{FaultKind, Front, Market, Operation, Provider, SimulatorError};
-
-/// Why a launch is refused, before the wire format words it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    UnknownSku,
-    UnknownPlace,
-    SoldOut,
-}
-
-/// Durations, by the caller's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Durations {
-    pub(crate) lambda_boot: TimeDelta,
-    pub(crate) runpod_boot: TimeDelta,
-    pub(crate) voltagepark_boot: TimeDelta,
-    pub(crate) lambda_ending: TimeDelta,
-    pub(crate) lambda_launch_spacing: Option<TimeDelta>,
-}
 
 pub(crate) struct SimulatedMarket {
     rows: Vec<Row>,
     records: Vec<Record>,
     by_id: HashMap<String, usize>,
-    durations: Durations,
+    timing: BTreeMap<Provider, Timing>,
     random: StdRng,
     hosts_made: u32,
     ssh_port: u16,
     pub(crate) faults: FaultQueue,
     pub(crate) fronts: BTreeMap<Provider, Front>,
     pub(crate) calls: BTreeMap<(Provider, Operation), u64>,
-    pub(crate) ssh_keys: SshKeys,
+    pub(crate) things: Vec<Thing>,
+    pub(crate) tokens: Vec<Token>,
     last_launch_at: BTreeMap<Provider, DateTime<Utc>>,
-    /// Set while the pages after the first one of a price list answer 500.
-    pub(crate) later_pages_fail: bool,
+    /// The providers at which the pages after the first one of a price list answer 500.
+    pub(crate) later_pages_fail: BTreeSet<Provider>,
 }
 
 impl SimulatedMarket {
-    pub(crate) fn new(market: Market, seed: u64, durations: Durations, ssh_port: u16) -> Self {
+    /// `timing` replaces the usual durations of the providers in it.
+    pub(crate) fn new(
+        market: Market,
+        seed: u64,
+        timing: BTreeMap<Provider, Timing>,
+        ssh_port: u16,
+    ) -> Self {
         Self {
             rows: market.into_rows(),
             records: Vec::new(),
             by_id: HashMap::new(),
-            durations,
+            timing,
             random: StdRng::seed_from_u64(seed),
             hosts_made: 0,
             ssh_port,
             faults: FaultQueue::default(),
             fronts: BTreeMap::new(),
             calls: BTreeMap::new(),
-            ssh_keys: SshKeys::default(),
+            things: Vec::new(),
+            tokens: Vec::new(),
             last_launch_at: BTreeMap::new(),
-            later_pages_fail: false,
+            later_pages_fail: BTreeSet::new(),
         }
     }
 
@@ -98,7 +91,8 @@ impl SimulatedMarket {
             .filter(|record| record.provider == provider)
     }
 
-    /// Creates a machine. Faults that change the result of a launch are applied here.
+    /// Creates a machine at the first of its places with room. Faults that change the result of a launch are
+    /// applied here.
     pub(crate) fn launch(
         &mut self,
         provider: Provider,
@@ -109,67 +103,34 @@ impl SimulatedMarket {
         if let Some(FaultKind::PriceChange { price_usd_hour }) = fault {
             self.put_price(provider, &order.sku, *price_usd_hour);
         }
-        if !self.rows(provider).any(|row| row.place == order.place) {
-            return Err(Refusal::UnknownPlace);
-        }
-        if !self.rows(provider).any(|row| row.key() == order.sku) {
-            return Err(Refusal::UnknownSku);
-        }
-        let row = self
-            .rows
-            .iter_mut()
-            .find(|row| {
-                row.provider == provider && row.key() == order.sku && row.place == order.place
-            })
-            .filter(|row| row.free_nodes >= order.nodes)
-            .ok_or(Refusal::SoldOut)?;
+        let at = self.room_for(provider, &order)?;
         if fault == Some(&FaultKind::FewerNodes) {
             order.nodes = (order.nodes - 1).max(1);
         }
-        row.free_nodes -= order.nodes;
-        let mut row = row.clone();
+        let outcome = match fault {
+            Some(FaultKind::AcceptedThenFailed) => Outcome::Fails,
+            Some(FaultKind::LateNoCapacity) => Outcome::NoCapacity,
+            _ => Outcome::Runs,
+        };
+        if outcome != Outcome::NoCapacity {
+            self.rows[at].free_nodes -= order.nodes;
+        }
+        let mut row = self.rows[at].clone();
         row.price_usd_hour = order.bid_usd_hour.unwrap_or(row.price_usd_hour);
-        let flaw = fault.filter(|kind| {
-            matches!(
-                kind,
-                FaultKind::SlowMemory
-                    | FaultKind::SlowLink
-                    | FaultKind::MissingGpu
-                    | FaultKind::WrongModel
-                    | FaultKind::NeverCallsHome
-            )
-        });
-        let mut hosts: Vec<Host> = (0..order.nodes).map(|_| self.new_host(row.gpus)).collect();
-        if fault == Some(&FaultKind::SameNodeTwice)
-            && let [first, .., last] = hosts.as_mut_slice()
-        {
-            last.gpu_uuids.clone_from(&first.gpu_uuids);
-        }
-        if fault == Some(&FaultKind::GpusOfBefore)
-            && let (Some(last), Some(before)) = (hosts.last_mut(), self.last_host(row.gpus))
-        {
-            last.gpu_uuids.clone_from(&before.gpu_uuids);
-        }
-        let boot = match provider {
-            Provider::Lambda => self.durations.lambda_boot,
-            Provider::Runpod => self.durations.runpod_boot,
-            Provider::Voltagepark => self.durations.voltagepark_boot,
-        };
-        let ending = match provider {
-            Provider::Lambda => self.durations.lambda_ending,
-            Provider::Runpod | Provider::Voltagepark => TimeDelta::zero(),
-        };
+        let timing = self.timing(provider);
         let record = Record {
             provider,
-            id: self.new_id(provider),
-            hosts,
+            id: self.new_id(provider.twin().ids),
+            hosts: self.new_hosts(order.nodes, row.gpus, fault),
             row,
             created_at: now,
-            boot,
-            ending,
-            ended_at: None,
-            fails: fault == Some(&FaultKind::AcceptedThenFailed),
-            flaw: flaw.cloned(),
+            boot: TimeDelta::seconds(timing.boot_seconds.into()),
+            ending: TimeDelta::seconds(timing.ending_seconds.into()),
+            released_at: None,
+            preempted_at: None,
+            outcome,
+            is_in_unknown_state: false,
+            flaw: fault.filter(|kind| kind.is_flaw()).cloned(),
             scripts_started: false,
             ssh_port: self.ssh_port,
             order,
@@ -177,6 +138,48 @@ impl SimulatedMarket {
         self.by_id.insert(record.id.clone(), self.records.len());
         self.records.push(record);
         Ok(&self.records[self.records.len() - 1])
+    }
+
+    /// The row that an order takes its nodes from.
+    fn room_for(&self, provider: Provider, order: &Order) -> Result<usize, Refusal> {
+        let is_place = |place: &String| self.rows(provider).any(|row| row.place == *place);
+        if !order.places.iter().all(is_place) {
+            return Err(Refusal::UnknownPlace);
+        }
+        if !self.rows(provider).any(|row| row.key() == order.sku) {
+            return Err(Refusal::UnknownSku);
+        }
+        let has_room = |row: &Row, place: &String| {
+            row.provider == provider
+                && row.place == *place
+                && row.free_nodes >= order.nodes
+                && row.key() == order.sku
+        };
+        let mut places = order.places.iter();
+        places
+            .find_map(|place| self.rows.iter().position(|row| has_room(row, place)))
+            .ok_or(Refusal::SoldOut)
+    }
+
+    /// Nodes of a new machine.
+    fn new_hosts(&mut self, nodes: u32, gpus: u32, fault: Option<&FaultKind>) -> Vec<Host> {
+        let mut hosts: Vec<Host> = (0..nodes).map(|_| self.new_host(gpus)).collect();
+        if fault == Some(&FaultKind::SameNodeTwice)
+            && let [first, .., last] = hosts.as_mut_slice()
+        {
+            last.gpu_uuids.clone_from(&first.gpu_uuids);
+        }
+        if fault == Some(&FaultKind::GpusOfBefore)
+            && let (Some(last), Some(before)) = (hosts.last_mut(), self.last_host(gpus))
+        {
+            last.gpu_uuids.clone_from(&before.gpu_uuids);
+        }
+        hosts
+    }
+
+    fn timing(&self, provider: Provider) -> Timing {
+        let replaced = self.timing.get(&provider).copied();
+        replaced.unwrap_or(provider.timing())
     }
 
     /// The last node that was created with this many GPUs.
@@ -189,10 +192,8 @@ impl SimulatedMarket {
 
     /// Whether a launch comes too soon after the one before; if not, it counts as one.
     pub(crate) fn launches_too_fast(&mut self, provider: Provider, now: DateTime<Utc>) -> bool {
-        let spacing = match provider {
-            Provider::Lambda => self.durations.lambda_launch_spacing,
-            Provider::Runpod | Provider::Voltagepark => None,
-        };
+        let spacing = self.timing(provider).launch_spacing_seconds;
+        let spacing = spacing.map(|seconds| TimeDelta::seconds(seconds.into()));
         let last = self.last_launch_at.get(&provider);
         if last
             .zip(spacing)
@@ -206,30 +207,53 @@ impl SimulatedMarket {
 
     /// Ends a machine and frees its nodes; ending it twice changes nothing. False when no machine has that id
     /// any more.
-    pub(crate) fn end(&mut self, provider: Provider, id: &str, now: DateTime<Utc>) -> bool {
-        let Some(&at) = self.by_id.get(id) else {
+    pub(crate) fn release(&mut self, provider: Provider, id: &str, now: DateTime<Utc>) -> bool {
+        let Some(record) = self.record_mut(id) else {
             return false;
         };
-        let record = &mut self.records[at];
         if record.provider != provider || record.phase(now) == Phase::Gone {
             return false;
         }
-        if record.ended_at.is_none() {
-            record.ended_at = Some(now);
-            let (key, place, nodes) = (
-                record.order.sku.clone(),
-                record.order.place.clone(),
-                record.nodes(),
-            );
-            let row = self
-                .rows
-                .iter_mut()
-                .find(|row| row.provider == provider && row.key() == key && row.place == place);
-            if let Some(row) = row {
-                row.free_nodes += nodes;
-            }
+        let had_nodes = record.is_alive(now);
+        if record.released_at.is_none() {
+            record.released_at = Some(now);
+        }
+        if had_nodes {
+            self.free_nodes_of(id);
         }
         true
+    }
+
+    /// Takes a machine back as its provider would. False when none with that id is alive.
+    pub(crate) fn preempt(&mut self, id: &str, now: DateTime<Utc>) -> bool {
+        let Some(record) = self.record_mut(id).filter(|record| record.is_alive(now)) else {
+            return false;
+        };
+        record.preempted_at = Some(now);
+        self.free_nodes_of(id);
+        true
+    }
+
+    fn free_nodes_of(&mut self, id: &str) {
+        let Some(record) = self.by_id.get(id).map(|&at| &self.records[at]) else {
+            return;
+        };
+        if record.outcome == Outcome::NoCapacity {
+            return;
+        }
+        let sold = self.rows.iter_mut().find(|row| {
+            row.provider == record.provider
+                && row.place == record.row.place
+                && row.key() == record.order.sku
+        });
+        if let Some(row) = sold {
+            row.free_nodes += record.nodes();
+        }
+    }
+
+    /// A machine of any provider.
+    pub(crate) fn record_mut(&mut self, id: &str) -> Option<&mut Record> {
+        self.by_id.get(id).map(|&at| &mut self.records[at])
     }
 
     /// Machines whose scripts have become due, each once.
@@ -252,22 +276,25 @@ impl SimulatedMarket {
         sku: &str,
         price: Decimal,
     ) -> Result<(), SimulatorError> {
-        publishable(provider, price).map_err(|why| SimulatorError::Price {
-            provider,
-            price,
-            why,
-        })?;
+        let rules = &provider.twin().rows;
+        rules
+            .take_price(price)
+            .map_err(|why| SimulatorError::Price {
+                provider,
+                price,
+                why,
+            })?;
         self.must_sell(provider, sku, None)?;
         self.put_price(provider, sku, price);
         Ok(())
     }
 
+    /// Changes the price of a SKU, and of everything that has one price with it.
     fn put_price(&mut self, provider: Provider, sku: &str, price: Decimal) {
-        for row in self
-            .rows
-            .iter_mut()
-            .filter(|row| row.provider == provider && row.is_priced_with(sku))
-        {
+        let named = self.rows(provider).filter(|row| row.key() == sku);
+        let groups: BTreeSet<_> = named.map(Row::price_group).collect();
+        let priced = |row: &&mut Row| groups.contains(&row.price_group());
+        for row in self.rows.iter_mut().filter(priced) {
             row.price_usd_hour = price;
         }
     }
@@ -315,12 +342,12 @@ impl SimulatedMarket {
         uuid::Builder::from_random_bytes(self.random.random()).into_uuid()
     }
 
-    fn new_id(&mut self, provider: Provider) -> String {
+    pub(crate) fn new_id(&mut self, form: Ids) -> String {
         let uuid = self.new_uuid();
-        match provider {
-            Provider::Lambda => uuid.simple().to_string(),
-            Provider::Runpod => uuid.simple().to_string()[..14].to_owned(),
-            Provider::Voltagepark => uuid.to_string(),
+        match form {
+            Ids::Uuid => uuid.to_string(),
+            Ids::Hex(digits) => uuid.simple().to_string()[..digits].to_owned(),
+            Ids::Number => (100_000_000 + uuid.as_u128() % 900_000_000).to_string(),
         }
     }
 

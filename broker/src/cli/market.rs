@@ -79,12 +79,11 @@ impl Market {
 /// Errors: a port that cannot be opened.
 pub(super) async fn start_quick() -> Result<simulator::Simulator, Ending> {
     let clock = Arc::new(SystemClock) as Arc<dyn simulator::Clock>;
-    Ok(simulator::Simulator::start(simulator::Config {
-        lambda_boot_seconds: 5,
-        voltagepark_boot_seconds: 10,
-        ..simulator::Config::new(clock)
-    })
-    .await?)
+    let mut config = simulator::Config::new(clock);
+    for provider in simulator::Provider::ALL {
+        config.timing_of(provider).boot_seconds = 5;
+    }
+    Ok(simulator::Simulator::start(config).await?)
 }
 
 /// Starts the nodes of booted machines, until it is stopped.

@@ -169,7 +169,7 @@ async fn play(scene: &mut Scene, kills: usize, buyers: usize, seed: u64) {
     scene.assert_sound().await;
     // Where few machines were ordered, faults have piled up, and a repair gives up after a few in a row.
     let simulator = scene.service.world.simulator();
-    simulator.drop_waiting_faults(Provider::Lambda);
+    simulator.drop_waiting_faults(Provider::LAMBDA);
     // The first buyer's is a gang, which is repaired as a whole.
     let kept = scene.in_hand(&mut orders).await.pop().expect("some keep");
     scene.lose_a_machine(kept).await;

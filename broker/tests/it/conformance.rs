@@ -97,15 +97,15 @@ async fn check(provider: Provider) {
 
 #[tokio::test]
 async fn the_lambda_adapter_keeps_its_contract() {
-    check(Provider::Lambda).await;
+    check(Provider::LAMBDA).await;
 }
 
 #[tokio::test]
 async fn the_runpod_adapter_keeps_its_contract() {
-    check(Provider::Runpod).await;
+    check(Provider::RUNPOD).await;
 }
 
 #[tokio::test]
 async fn the_voltagepark_adapter_keeps_its_contract() {
-    check(Provider::Voltagepark).await;
+    check(Provider::VOLTAGEPARK).await;
 }

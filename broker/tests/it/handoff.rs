@@ -179,7 +179,7 @@ async fn the_document_of_a_node_is_told_with_the_hand_off_and_not_before() {
     let service = Service::start_with_nodes().await;
     let key = service.key("acme", Role::Member).await;
     ssh_key(&service, &key).await;
-    let never = Fault::new(Provider::Lambda, FaultKind::NeverCallsHome);
+    let never = Fault::new(Provider::LAMBDA, FaultKind::NeverCallsHome);
     let broken = service.world.simulator().break_next(never);
     broken.expect("a fault that fits");
     let ask = json!({ "demand": fleet(2), "auto_confirm": true });

@@ -253,7 +253,7 @@ async fn an_order_for_what_was_shown_and_is_not_there_is_counted_as_a_phantom() 
     service
         .world
         .simulator()
-        .set_capacity(Provider::Lambda, "gpu_1x_a10", 0)
+        .set_capacity(Provider::LAMBDA, "gpu_1x_a10", 0)
         .expect("it is sold");
     let before = scrape(&service).await;
     let work = broker::flow::fulfil::work_until_idle(service.world.broker()).await;

@@ -158,7 +158,7 @@ async fn read_at(service: &Service, key: &Key, provider: Provider) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_is_read_again_long_before_its_time_once_a_lease_there_is_gone() {
-    let (provider, other) = (Provider::Lambda, Provider::Runpod);
+    let (provider, other) = (Provider::LAMBDA, Provider::RUNPOD);
     let service = without(other).await;
     let mut work = Background::of(service.world.broker());
     poll_each(&mut work);
@@ -180,7 +180,7 @@ async fn a_provider_is_read_again_long_before_its_time_once_a_lease_there_is_gon
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_added_provider_is_read_and_sold_without_a_restart_on_every_replica() {
-    let provider = Provider::Runpod;
+    let provider = Provider::RUNPOD;
     let service = without(provider).await;
     let admin = service.key("operators", Role::Admin).await;
     let (broker, other) = (service.world.broker(), replica(&service, provider).await);
@@ -240,7 +240,7 @@ async fn an_added_provider_is_read_and_sold_without_a_restart_on_every_replica()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disabled_provider_sells_nothing_new_and_its_leases_are_looked_after() {
-    let (service, provider) = (Service::start().await, Provider::Lambda);
+    let (service, provider) = (Service::start().await, Provider::LAMBDA);
     let admin = service.key("operators", Role::Admin).await;
     let member = service.key("acme", Role::Member).await;
     let quotes = quotes(&service, &member, provider, 2).await;
@@ -283,7 +283,7 @@ async fn a_disabled_provider_sells_nothing_new_and_its_leases_are_looked_after()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_is_not_forgotten_while_something_runs_there() {
-    let provider = Provider::Runpod;
+    let provider = Provider::RUNPOD;
     let service = without(provider).await;
     let admin = service.key("operators", Role::Admin).await;
     let member = service.key("acme", Role::Member).await;
@@ -342,7 +342,7 @@ async fn a_credential_is_not_forgotten_while_something_runs_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_is_not_ordered_at_a_provider_that_was_disabled_meanwhile() {
-    let (service, provider) = (Service::start().await, Provider::Lambda);
+    let (service, provider) = (Service::start().await, Provider::LAMBDA);
     let admin = service.key("operators", Role::Admin).await;
     let member = service.key("acme", Role::Member).await;
     let quotes = quotes(&service, &member, provider, 1).await;
@@ -358,7 +358,7 @@ async fn a_hold_is_not_ordered_at_a_provider_that_was_disabled_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_order_goes_out_with_a_credential_that_was_forgotten_a_moment_ago() {
-    let provider = Provider::Runpod;
+    let provider = Provider::RUNPOD;
     let service = without(provider).await;
     let admin = service.key("operators", Role::Admin).await;
     let member = service.key("acme", Role::Member).await;
@@ -391,7 +391,7 @@ async fn what_the_configuration_connects_is_changed_there() {
     let (caller, path) = (service.with(&admin), "/v1/providers/lambda");
     let shown = caller.get(path).await.expect(200);
     assert_eq!(shown["connected_by"], "configuration");
-    let add = caller.post("/v1/providers", &entry(&service, Provider::Lambda));
+    let add = caller.post("/v1/providers", &entry(&service, Provider::LAMBDA));
     add.await.refused(409, "provider_configured");
     for change in [
         json!({ "credential": "another" }),

@@ -211,7 +211,7 @@ async fn what_one_replica_reads_the_other_plans_on() {
     assert_eq!(replicas.reads()[1], 0);
 
     // A reading that failed makes no generation, and is seen as well.
-    let fault = Fault::new(Provider::Lambda, FaultKind::EmptyCatalog);
+    let fault = Fault::new(Provider::LAMBDA, FaultKind::EmptyCatalog);
     replicas
         .world
         .simulator()

@@ -1,7 +1,7 @@
 //! The bill, against arithmetic done here in whole numbers of 1e-8 dollars.
 
 use rust_decimal::Decimal;
-use simulator::Provider::{Lambda, Voltagepark};
+use simulator::Provider;
 
 use crate::stage::{INFINIBAND, LOCATION, Stage, a10, rental};
 
@@ -26,7 +26,7 @@ async fn each_second_from_launch_to_accepted_end_is_billed_at_the_price_of_the_l
     let vm = stage.launch(&a10("vm")).await;
     stage
         .simulator
-        .set_price(Lambda, "gpu_1x_a10", Decimal::new(999, 2))
+        .set_price(Provider::LAMBDA, "gpu_1x_a10", Decimal::new(999, 2))
         .unwrap();
     stage.clock.turn(7);
     stage.rent(&rental("metal", 3)).await;
@@ -34,7 +34,7 @@ async fn each_second_from_launch_to_accepted_end_is_billed_at_the_price_of_the_l
     stage.terminate(&vm).await;
     stage.clock.turn(100_000);
 
-    let bill = stage.simulator.bill(Lambda);
+    let bill = stage.simulator.bill(Provider::LAMBDA);
     assert_eq!(bill.lines.len(), 1);
     let line = &bill.lines[0];
     assert_eq!(
@@ -49,7 +49,7 @@ async fn each_second_from_launch_to_accepted_end_is_billed_at_the_price_of_the_l
     assert_eq!(units(line.amount_usd), expected_units(129, 1_241));
     assert_eq!(bill.total_usd, line.amount_usd);
 
-    let bill = stage.simulator.bill(Voltagepark);
+    let bill = stage.simulator.bill(Provider::VOLTAGEPARK);
     let line = &bill.lines[0];
     assert_eq!(
         (line.name.as_str(), line.seconds, line.open),
@@ -69,7 +69,7 @@ async fn amounts_agree_with_whole_number_arithmetic_at_every_length() {
         stage.clock.turn(step);
         seconds += i128::from(step);
         assert_eq!(
-            units(stage.simulator.bill(Lambda).total_usd),
+            units(stage.simulator.bill(Provider::LAMBDA).total_usd),
             expected_units(129, seconds),
             "{seconds} s"
         );
@@ -81,7 +81,7 @@ async fn a_machine_of_someone_else_is_listed_billed_and_marked() {
     let stage = Stage::new().await;
     let id = stage
         .simulator
-        .add_foreign_machine(Voltagepark, INFINIBAND, LOCATION, 2, "not ours")
+        .add_foreign_machine(Provider::VOLTAGEPARK, INFINIBAND, LOCATION, 2, "not ours")
         .unwrap();
     stage.clock.turn(3_600);
     let machines = stage.simulator.running_machines();
@@ -91,20 +91,20 @@ async fn a_machine_of_someone_else_is_listed_billed_and_marked() {
         stage.voltagepark("/bare-metal/").await["results"][0]["name"],
         "not ours"
     );
-    let bill = stage.simulator.bill(Voltagepark);
+    let bill = stage.simulator.bill(Provider::VOLTAGEPARK);
     assert!(bill.lines[0].foreign);
     assert_eq!(units(bill.total_usd), expected_units(249 * 16, 3_600));
-    assert!(stage.simulator.launches(Voltagepark)[0].foreign);
+    assert!(stage.simulator.launches(Provider::VOLTAGEPARK)[0].foreign);
     assert!(
         stage
             .simulator
-            .add_foreign_machine(Voltagepark, INFINIBAND, LOCATION, 7, "too many")
+            .add_foreign_machine(Provider::VOLTAGEPARK, INFINIBAND, LOCATION, 7, "too many")
             .is_err()
     );
     assert!(
         stage
             .simulator
-            .add_foreign_machine(Lambda, "gpu_1x_none", "us-east-1", 1, "unsold")
+            .add_foreign_machine(Provider::LAMBDA, "gpu_1x_none", "us-east-1", 1, "unsold")
             .is_err()
     );
 }
@@ -115,31 +115,31 @@ async fn prices_and_capacities_that_cannot_be_are_refused() {
     assert!(
         stage
             .simulator
-            .set_price(Lambda, "gpu_1x_a10", Decimal::new(12_345, 4))
+            .set_price(Provider::LAMBDA, "gpu_1x_a10", Decimal::new(12_345, 4))
             .is_err(),
         "parts of a cent"
     );
     assert!(
         stage
             .simulator
-            .set_price(Voltagepark, INFINIBAND, Decimal::ZERO)
+            .set_price(Provider::VOLTAGEPARK, INFINIBAND, Decimal::ZERO)
             .is_err()
     );
     assert!(
         stage
             .simulator
-            .set_price(Lambda, "gpu_1x_none", Decimal::ONE)
+            .set_price(Provider::LAMBDA, "gpu_1x_none", Decimal::ONE)
             .is_err()
     );
     assert!(
         stage
             .simulator
-            .set_place_capacity(Lambda, "gpu_1x_a10", "mars-1", 1)
+            .set_place_capacity(Provider::LAMBDA, "gpu_1x_a10", "mars-1", 1)
             .is_err()
     );
     stage
         .simulator
-        .set_price(Voltagepark, INFINIBAND, Decimal::new(25_125, 4))
+        .set_price(Provider::VOLTAGEPARK, INFINIBAND, Decimal::new(25_125, 4))
         .unwrap();
     assert_eq!(
         stage.voltagepark("/bare-metal/locations").await["results"][1]["gpu_price_infiniband"],

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::json;
-use simulator::Provider::Lambda;
+use simulator::Provider;
 
 use crate::stage::{Stage, a10, body};
 
@@ -43,7 +43,7 @@ async fn the_clock_and_the_machines_can_be_read_and_a_fault_given() {
         .unwrap();
     assert_eq!(given.status(), 204);
     let broken = stage
-        .request(Lambda, Method::GET, "/instances")
+        .request(Provider::LAMBDA, Method::GET, "/instances")
         .send()
         .await
         .unwrap();
@@ -80,7 +80,7 @@ async fn control_needs_its_own_credential() {
                 .status(),
             401
         );
-        let of_a_provider = stage.simulator.credential(Lambda);
+        let of_a_provider = stage.simulator.credential(Provider::LAMBDA);
         assert_eq!(
             stage
                 .control(method, path)

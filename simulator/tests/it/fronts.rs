@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use simulator::Front;
-use simulator::Provider::{Lambda, Voltagepark};
+use simulator::Provider;
 
 use crate::stage::{Stage, a10, body, rental};
 
@@ -12,7 +12,7 @@ async fn a_front_answers_for_the_machines_and_lets_launches_through() {
     stage.add_key().await;
     let id = stage.launch(&a10("one")).await;
     let one = format!("/instances/{id}");
-    let get = |path: &str| stage.request(Lambda, Method::GET, path).send();
+    let get = |path: &str| stage.request(Provider::LAMBDA, Method::GET, path).send();
     for (front, list, read) in [
         (Front::NotFoundPage, 404, 404),
         (Front::Gone, 410, 410),
@@ -20,7 +20,7 @@ async fn a_front_answers_for_the_machines_and_lets_launches_through() {
         (Front::CredentialRefused, 401, 401),
         (Front::LateReads { seconds: 90 }, 200, 404),
     ] {
-        stage.simulator.put_front(Lambda, Some(front));
+        stage.simulator.put_front(Provider::LAMBDA, Some(front));
         let answer = get("/instances").await.unwrap();
         assert_eq!(answer.status(), list, "{front:?}");
         if list == 200 {
@@ -35,7 +35,7 @@ async fn a_front_answers_for_the_machines_and_lets_launches_through() {
             let name = format!("{front:?}");
             stage.launch(&a10(&name)).await;
         }
-        stage.simulator.put_front(Lambda, None);
+        stage.simulator.put_front(Provider::LAMBDA, None);
     }
     assert_eq!(
         stage.lambda("/instances").await.as_array().unwrap().len(),
@@ -51,7 +51,9 @@ async fn a_list_is_cut_to_its_older_half_and_a_hidden_machine_cannot_be_ended() 
         stage.rent(&rental("one", 1)).await,
         stage.rent(&rental("two", 1)).await,
     ];
-    stage.simulator.put_front(Voltagepark, Some(Front::CutList));
+    stage
+        .simulator
+        .put_front(Provider::VOLTAGEPARK, Some(Front::CutList));
     let listed = stage.voltagepark("/bare-metal/").await;
     assert_eq!(listed["results"].as_array().unwrap().len(), 1);
     assert_eq!(listed["results"][0]["name"], "one");
@@ -65,9 +67,13 @@ async fn late_reads_show_what_was_and_writes_take_effect_at_once() {
     let stage = Stage::new().await;
     let id = stage.rent(&rental("one", 1)).await;
     let late = Front::LateReads { seconds: 90 };
-    stage.simulator.put_front(Voltagepark, Some(late));
+    stage.simulator.put_front(Provider::VOLTAGEPARK, Some(late));
     let path = format!("/bare-metal/{id}");
-    let read = || stage.request(Voltagepark, Method::GET, &path).send();
+    let read = || {
+        stage
+            .request(Provider::VOLTAGEPARK, Method::GET, &path)
+            .send()
+    };
     assert_eq!(read().await.unwrap().status(), 404);
     stage.clock.turn(90);
     assert_eq!(read().await.unwrap().status(), 200);

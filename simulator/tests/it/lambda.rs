@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use simulator::Provider::Lambda;
+use simulator::Provider;
 
 use crate::stage::{KEY, Stage, a10, body, but};
 
@@ -139,7 +139,7 @@ async fn a_launch_takes_capacity_and_its_end_gives_it_back() {
     stage.add_key().await;
     stage
         .simulator
-        .set_place_capacity(Lambda, "gpu_1x_a10", "us-east-1", 1)
+        .set_place_capacity(Provider::LAMBDA, "gpu_1x_a10", "us-east-1", 1)
         .unwrap();
     let regions = async |stage: &Stage| {
         stage.lambda("/instance-types").await["gpu_1x_a10"]["regions_with_capacity_available"]
@@ -162,7 +162,7 @@ async fn a_launch_takes_capacity_and_its_end_gives_it_back() {
     stage.launch(&a10("third")).await;
     let names: Vec<String> = stage
         .simulator
-        .launches(Lambda)
+        .launches(Provider::LAMBDA)
         .into_iter()
         .map(|launch| launch.name)
         .collect();
@@ -185,14 +185,14 @@ async fn every_call_needs_the_credential() {
     ];
     for (method, path) in calls {
         let anonymous = stage
-            .anonymous(Lambda, method.clone(), path)
+            .anonymous(Provider::LAMBDA, method.clone(), path)
             .send()
             .await
             .unwrap();
         error("global/invalid-api-key", &body(anonymous, 401).await);
-        let other = stage.simulator.credential(simulator::Provider::Voltagepark);
+        let other = stage.simulator.credential(simulator::Provider::VOLTAGEPARK);
         let wrong = stage
-            .anonymous(Lambda, method, path)
+            .anonymous(Provider::LAMBDA, method, path)
             .bearer_auth(other)
             .send()
             .await
@@ -209,11 +209,15 @@ async fn what_is_not_there_is_a_404_in_the_envelope() {
         (Method::DELETE, "/instances"),
         (Method::GET, "/instances/"),
     ] {
-        let answer = stage.request(Lambda, method, path).send().await.unwrap();
+        let answer = stage
+            .request(Provider::LAMBDA, method, path)
+            .send()
+            .await
+            .unwrap();
         error("global/not-found", &body(answer, 404).await);
     }
     let missing = stage
-        .request(Lambda, Method::GET, "/instances/none")
+        .request(Provider::LAMBDA, Method::GET, "/instances/none")
         .send()
         .await
         .unwrap();
@@ -261,7 +265,7 @@ async fn a_launch_that_breaks_the_rules_is_refused_and_makes_nothing() {
             &body(stage.lambda_launch(&order).send().await.unwrap(), 404).await,
         );
     }
-    assert_eq!(stage.simulator.launches(Lambda), []);
+    assert_eq!(stage.simulator.launches(Provider::LAMBDA), []);
     let longest = but(
         but(a10("x"), "user_data", "u".repeat(1_000_000)),
         "hostname",
@@ -292,7 +296,7 @@ async fn ssh_keys_are_added_listed_and_deleted() {
     ];
     for (code, wrong) in cases {
         let answer = stage
-            .request(Lambda, Method::POST, "/ssh-keys")
+            .request(Provider::LAMBDA, Method::POST, "/ssh-keys")
             .json(&wrong)
             .send()
             .await
@@ -301,14 +305,14 @@ async fn ssh_keys_are_added_listed_and_deleted() {
     }
     let path = format!("/ssh-keys/{}", key["id"].as_str().unwrap());
     let deleted = stage
-        .request(Lambda, Method::DELETE, &path)
+        .request(Provider::LAMBDA, Method::DELETE, &path)
         .send()
         .await
         .unwrap();
     assert_eq!(body(deleted, 200).await, json!({ "data": {} }));
     assert_eq!(stage.lambda("/ssh-keys").await, json!([]));
     let again = stage
-        .request(Lambda, Method::DELETE, &path)
+        .request(Provider::LAMBDA, Method::DELETE, &path)
         .send()
         .await
         .unwrap();
@@ -319,7 +323,8 @@ async fn ssh_keys_are_added_listed_and_deleted() {
 async fn launches_come_twelve_seconds_apart_where_the_limit_is_on() {
     let stage = Stage::with(|config| {
         config.node_runner = simulator::NodeRunner::Off;
-        config.lambda_launch_spacing_seconds = Some(12);
+        let timing = config.timing_of(Provider::LAMBDA);
+        timing.launch_spacing_seconds = Some(12);
     })
     .await;
     stage.add_key().await;
@@ -342,7 +347,7 @@ async fn the_same_seed_gives_the_same_ids_and_addresses_but_other_credentials() 
         let id = stage.launch(&a10("one")).await;
         stage.clock.turn(300);
         let ip = stage.lambda(&format!("/instances/{id}")).await["ip"].clone();
-        seen.push((id, ip, stage.simulator.credential(Lambda)));
+        seen.push((id, ip, stage.simulator.credential(Provider::LAMBDA)));
     }
     assert_eq!((&seen[0].0, &seen[0].1), (&seen[1].0, &seen[1].1));
     assert_ne!(seen[0].2, seen[1].2);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use simulator::Provider::{Lambda, Voltagepark};
+use simulator::Provider;
 use simulator::{Fault, FaultKind, NodeEnd, NodeRunner};
 
 use crate::eventually::eventually;
@@ -183,7 +183,7 @@ async fn a_flaw_shows_on_the_last_node_and_not_in_the_api() {
     for (kind, field, value) in cases {
         stage
             .simulator
-            .break_next(Fault::new(Voltagepark, kind))
+            .break_next(Fault::new(Provider::VOLTAGEPARK, kind))
             .unwrap();
         let id = stage
             .rent(&but(rental("x", 2), "cloudinit_script", SHOW))
@@ -204,7 +204,7 @@ async fn a_flaw_shows_on_the_last_node_and_not_in_the_api() {
 #[tokio::test]
 async fn a_node_that_is_another_one_again_shows_the_same_gpus() {
     let stage = running().await;
-    let fault = Fault::new(Voltagepark, FaultKind::SameNodeTwice);
+    let fault = Fault::new(Provider::VOLTAGEPARK, FaultKind::SameNodeTwice);
     stage.simulator.break_next(fault).unwrap();
     let id = stage
         .rent(&but(rental("x", 3), "cloudinit_script", SHOW))
@@ -222,7 +222,7 @@ async fn a_node_shows_the_gpus_of_one_made_before_it() {
     let stage = running().await;
     let rent = async |kind: Option<FaultKind>| {
         if let Some(kind) = kind {
-            let fault = Fault::new(Voltagepark, kind);
+            let fault = Fault::new(Provider::VOLTAGEPARK, kind);
             stage.simulator.break_next(fault).unwrap();
         }
         let id = stage
@@ -244,9 +244,13 @@ async fn nothing_is_run_for_a_foreign_credential_a_foreign_machine_a_silent_node
     let stage = running().await;
     stage
         .simulator
-        .admit_foreign_credential(Lambda, "a-colleague");
+        .admit_foreign_credential(Provider::LAMBDA, "a-colleague");
     let launch = stage
-        .anonymous(Lambda, Method::POST, "/instance-operations/launch")
+        .anonymous(
+            Provider::LAMBDA,
+            Method::POST,
+            "/instance-operations/launch",
+        )
         .bearer_auth("a-colleague");
     let answer = launch
         .json(&but(a10("theirs"), "user_data", SHOW))
@@ -259,7 +263,7 @@ async fn nothing_is_run_for_a_foreign_credential_a_foreign_machine_a_silent_node
         .to_owned();
     stage
         .simulator
-        .break_next(Fault::new(Lambda, FaultKind::NeverCallsHome))
+        .break_next(Fault::new(Provider::LAMBDA, FaultKind::NeverCallsHome))
         .unwrap();
     let silent = stage.launch(&but(a10("silent"), "user_data", SHOW)).await;
     let no_script = stage
@@ -271,7 +275,7 @@ async fn nothing_is_run_for_a_foreign_credential_a_foreign_machine_a_silent_node
         .await;
     let broken = stage
         .simulator
-        .break_next(Fault::new(Lambda, FaultKind::AcceptedThenFailed));
+        .break_next(Fault::new(Provider::LAMBDA, FaultKind::AcceptedThenFailed));
     broken.unwrap();
     let failed = stage.launch(&but(a10("failed"), "user_data", SHOW)).await;
     let ours = stage.launch(&but(a10("ours"), "user_data", SHOW)).await;

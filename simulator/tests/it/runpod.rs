@@ -3,7 +3,7 @@
 use reqwest::Method;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
-use simulator::Provider::Runpod;
+use simulator::Provider;
 use simulator::{Fault, FaultKind, NodeEnd, NodeRunner};
 
 use crate::stage::{KEY, Stage, body, but};
@@ -36,7 +36,9 @@ fn bid(name: &str, per_gpu: f64) -> Value {
 
 impl Stage {
     async fn create(&self, order: &Value, status: u16) -> Value {
-        let request = self.request(Runpod, Method::POST, "/v2/pods").json(order);
+        let request = self
+            .request(Provider::RUNPOD, Method::POST, "/v2/pods")
+            .json(order);
         body(request.send().await.unwrap(), status).await
     }
 
@@ -48,18 +50,18 @@ impl Stage {
     }
 
     async fn pod(&self, id: &str, status: u16) -> Value {
-        let request = self.request(Runpod, Method::GET, &format!("/v2/pods/{id}"));
+        let request = self.request(Provider::RUNPOD, Method::GET, &format!("/v2/pods/{id}"));
         body(request.send().await.unwrap(), status).await
     }
 
     async fn delete_pod(&self, id: &str) -> u16 {
-        let request = self.request(Runpod, Method::DELETE, &format!("/v2/pods/{id}"));
+        let request = self.request(Provider::RUNPOD, Method::DELETE, &format!("/v2/pods/{id}"));
         request.send().await.unwrap().status().as_u16()
     }
 
     async fn ask(&self, question: &Value) -> Value {
         let request = self
-            .request(Runpod, Method::POST, "/graphql")
+            .request(Provider::RUNPOD, Method::POST, "/graphql")
             .json(question);
         body(request.send().await.unwrap(), 200).await
     }
@@ -68,7 +70,7 @@ impl Stage {
 #[tokio::test]
 async fn the_listing_answers_strangers_under_the_names_that_were_asked_for() {
     let stage = Stage::new().await;
-    let stranger = stage.anonymous(Runpod, Method::POST, "/graphql");
+    let stranger = stage.anonymous(Provider::RUNPOD, Method::POST, "/graphql");
     let answer = stranger
         .json(&json!({ "query": LISTING }))
         .send()
@@ -120,13 +122,13 @@ async fn a_pod_is_provisioned_then_runs_then_is_gone() {
     let running = stage.pod(id, 200).await;
     assert_eq!(running["status"], "RUNNING");
     assert_eq!(running["ssh"]["direct"]["port"], stage.simulator.ssh_port());
-    let request = stage.request(Runpod, Method::GET, "/v2/pods");
+    let request = stage.request(Provider::RUNPOD, Method::GET, "/v2/pods");
     let listed = body(request.send().await.unwrap(), 200).await;
     assert_eq!(listed, json!({ "pods": [running] }));
     assert_eq!(stage.delete_pod(id).await, 204);
     assert_eq!(stage.delete_pod(id).await, 404);
     assert_eq!(stage.pod(id, 404).await["detail"], "pod not found");
-    let bill = stage.simulator.bill(Runpod);
+    let bill = stage.simulator.bill(Provider::RUNPOD);
     assert_eq!(
         bill.total_usd,
         Decimal::new(9_966_667, 8),
@@ -138,11 +140,15 @@ async fn a_pod_is_provisioned_then_runs_then_is_gone() {
 async fn strangers_and_bodies_beyond_the_specification_are_refused() {
     let stage = Stage::new().await;
     for (method, path) in [(Method::GET, "/v2/pods"), (Method::DELETE, "/v2/pods/x")] {
-        let answer = stage.anonymous(Runpod, method, path).send().await.unwrap();
+        let answer = stage
+            .anonymous(Provider::RUNPOD, method, path)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(body(answer, 401).await["status"], 401);
     }
     let stranger = stage
-        .anonymous(Runpod, Method::POST, "/graphql")
+        .anonymous(Provider::RUNPOD, Method::POST, "/graphql")
         .json(&bid("gpb-1", 2.0));
     let refused = body(stranger.send().await.unwrap(), 200).await;
     assert_eq!(
@@ -178,7 +184,7 @@ async fn strangers_and_bodies_beyond_the_specification_are_refused() {
             "{refused}"
         );
     }
-    assert!(stage.simulator.launches(Runpod).is_empty());
+    assert!(stage.simulator.launches(Provider::RUNPOD).is_empty());
 }
 
 #[tokio::test]
@@ -194,7 +200,10 @@ async fn a_bid_above_the_floor_makes_a_pod_at_its_own_price() {
         (&json!("gpb-1"), &json!(1.6))
     );
     stage.clock.turn(3_600);
-    assert_eq!(stage.simulator.bill(Runpod).total_usd, Decimal::new(16, 1));
+    assert_eq!(
+        stage.simulator.bill(Provider::RUNPOD).total_usd,
+        Decimal::new(16, 1)
+    );
 }
 
 #[tokio::test]
@@ -203,7 +212,7 @@ async fn a_price_changes_for_every_count_of_a_type() {
     let dearer = Decimal::new(325, 2);
     stage
         .simulator
-        .set_price(Runpod, &format!("8x {H100}"), dearer)
+        .set_price(Provider::RUNPOD, &format!("8x {H100}"), dearer)
         .unwrap();
     let listing = stage.ask(&json!({ "query": LISTING })).await;
     let types = listing["data"]["gpuTypes"].as_array().unwrap();
@@ -232,7 +241,7 @@ async fn a_pod_runs_its_start_command_with_the_environment_of_its_order() {
 #[tokio::test]
 async fn faults_come_in_the_words_of_the_provider() {
     let stage = Stage::new().await;
-    let fault = |kind| Fault::new(Runpod, kind);
+    let fault = |kind| Fault::new(Provider::RUNPOD, kind);
     stage
         .simulator
         .break_next(fault(FaultKind::AcceptedThenFailed))
@@ -252,10 +261,10 @@ async fn faults_come_in_the_words_of_the_provider() {
         .break_next(fault(FaultKind::ReplyLostAfterCreate))
         .unwrap();
     let lost = stage
-        .request(Runpod, Method::POST, "/v2/pods")
+        .request(Provider::RUNPOD, Method::POST, "/v2/pods")
         .json(&pod("gpb-2"));
     assert!(lost.send().await.is_err());
-    assert_eq!(stage.simulator.launches(Runpod)[1].name, "gpb-2");
+    assert_eq!(stage.simulator.launches(Provider::RUNPOD)[1].name, "gpb-2");
     assert!(
         stage
             .simulator

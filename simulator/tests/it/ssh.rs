@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::NodeRunner;
-use simulator::Provider::Runpod;
+use simulator::Provider;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
@@ -78,7 +78,7 @@ impl Node {
 
     /// The provider's address of a pod: a container does not know its own.
     async fn of_pod(stage: &Stage, id: &str) -> Self {
-        let shown = stage.request(Runpod, Method::GET, &format!("/v2/pods/{id}"));
+        let shown = stage.request(Provider::RUNPOD, Method::GET, &format!("/v2/pods/{id}"));
         let shown = body(shown.send().await.unwrap(), 200).await;
         let direct = &shown["ssh"]["direct"];
         let host = direct["host"].as_str().unwrap();
@@ -223,7 +223,9 @@ async fn pod(name: &str, keys: &str) -> (Stage, String) {
         "image": "any:1", "disk": 50, "ports": ["22/tcp"], "dataCenterIds": ["US-KS-2"],
         "env": { "PUBLIC_KEY": keys }, "args": "sh -c 'cat \"$SIMULATED_NODE\"'",
     });
-    let request = stage.request(Runpod, Method::POST, "/v2/pods").json(&pod);
+    let request = stage
+        .request(Provider::RUNPOD, Method::POST, "/v2/pods")
+        .json(&pod);
     let made = body(request.send().await.unwrap(), 201).await;
     stage.clock.turn(120);
     stage.simulator.settle().await;

@@ -84,7 +84,7 @@ impl Stage {
 
     pub async fn lambda(&self, path: &str) -> Value {
         body(
-            self.request(Provider::Lambda, Method::GET, path)
+            self.request(Provider::LAMBDA, Method::GET, path)
                 .send()
                 .await
                 .unwrap(),
@@ -96,7 +96,7 @@ impl Stage {
 
     pub async fn voltagepark(&self, path: &str) -> Value {
         body(
-            self.request(Provider::Voltagepark, Method::GET, path)
+            self.request(Provider::VOLTAGEPARK, Method::GET, path)
                 .send()
                 .await
                 .unwrap(),
@@ -108,14 +108,14 @@ impl Stage {
     pub async fn add_key(&self) -> Value {
         let key = json!({ "name": "ours", "public_key": KEY });
         let request = self
-            .request(Provider::Lambda, Method::POST, "/ssh-keys")
+            .request(Provider::LAMBDA, Method::POST, "/ssh-keys")
             .json(&key);
         body(request.send().await.unwrap(), 200).await["data"].clone()
     }
 
     pub fn lambda_launch(&self, order: &Value) -> RequestBuilder {
         self.request(
-            Provider::Lambda,
+            Provider::LAMBDA,
             Method::POST,
             "/instance-operations/launch",
         )
@@ -134,7 +134,7 @@ impl Stage {
     pub async fn terminate(&self, id: &str) -> Response {
         let ids = json!({ "instance_ids": [id] });
         self.request(
-            Provider::Lambda,
+            Provider::LAMBDA,
             Method::POST,
             "/instance-operations/terminate",
         )
@@ -145,7 +145,7 @@ impl Stage {
     }
 
     pub fn voltagepark_rent(&self, order: &Value) -> RequestBuilder {
-        self.request(Provider::Voltagepark, Method::POST, "/bare-metal/")
+        self.request(Provider::VOLTAGEPARK, Method::POST, "/bare-metal/")
             .json(order)
     }
 
@@ -157,7 +157,7 @@ impl Stage {
 
     pub async fn end_rental(&self, id: &str) -> Response {
         self.request(
-            Provider::Voltagepark,
+            Provider::VOLTAGEPARK,
             Method::DELETE,
             &format!("/bare-metal/{id}"),
         )

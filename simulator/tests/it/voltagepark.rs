@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use simulator::Provider::Voltagepark;
+use simulator::Provider;
 use simulator::{Market, NodeRunner};
 
 use crate::stage::{INFINIBAND, LOCATION, Stage, body, but, rental};
@@ -11,7 +11,7 @@ use crate::stage::{INFINIBAND, LOCATION, Stage, body, but, rental};
 async fn a_location_has_two_networks_with_prices_as_decimal_strings_per_gpu() {
     let stage = Stage::new().await;
     let anonymous = stage
-        .anonymous(Voltagepark, Method::GET, "/bare-metal/locations")
+        .anonymous(Provider::VOLTAGEPARK, Method::GET, "/bare-metal/locations")
         .send()
         .await
         .unwrap();
@@ -164,7 +164,7 @@ async fn a_rental_is_pending_without_addresses_then_running_then_gone() {
         json!([])
     );
     let gone = stage
-        .request(Voltagepark, Method::GET, &path)
+        .request(Provider::VOLTAGEPARK, Method::GET, &path)
         .send()
         .await
         .unwrap();
@@ -180,20 +180,20 @@ async fn a_rental_is_pending_without_addresses_then_running_then_gone() {
 async fn a_list_without_its_slash_redirects_to_the_one_with_it() {
     let stage = Stage::new().await;
     let answer = stage
-        .request(Voltagepark, Method::GET, "/bare-metal?limit=3")
+        .request(Provider::VOLTAGEPARK, Method::GET, "/bare-metal?limit=3")
         .send()
         .await
         .unwrap();
     assert_eq!(answer.status(), 307);
     assert_eq!(answer.headers()["location"], "/api/v1/bare-metal/?limit=3");
     let answer = stage
-        .request(Voltagepark, Method::POST, "/bare-metal")
+        .request(Provider::VOLTAGEPARK, Method::POST, "/bare-metal")
         .json(&rental("x", 1))
         .send()
         .await
         .unwrap();
     assert_eq!(answer.status(), 307);
-    assert_eq!(stage.simulator.launches(Voltagepark), []);
+    assert_eq!(stage.simulator.launches(Provider::VOLTAGEPARK), []);
 }
 
 #[tokio::test]
@@ -206,22 +206,22 @@ async fn prices_are_open_to_strangers_and_nothing_else_is() {
         (Method::DELETE, "/bare-metal/x"),
     ] {
         let answer = stage
-            .anonymous(Voltagepark, method, path)
+            .anonymous(Provider::VOLTAGEPARK, method, path)
             .json(&rental("x", 1))
             .send()
             .await
             .unwrap();
         assert!(body(answer, 401).await["detail"].is_string());
     }
-    assert_eq!(stage.simulator.launches(Voltagepark), []);
+    assert_eq!(stage.simulator.launches(Provider::VOLTAGEPARK), []);
     let unknown = stage
-        .anonymous(Voltagepark, Method::GET, "/virtual-machines/")
+        .anonymous(Provider::VOLTAGEPARK, Method::GET, "/virtual-machines/")
         .send()
         .await
         .unwrap();
     assert!(body(unknown, 404).await["detail"].is_string());
     let put = stage
-        .request(Voltagepark, Method::PUT, "/bare-metal/")
+        .request(Provider::VOLTAGEPARK, Method::PUT, "/bare-metal/")
         .send()
         .await
         .unwrap();
@@ -265,10 +265,10 @@ async fn a_rental_that_breaks_the_rules_is_refused_and_makes_nothing() {
     assert!(body(too_many, 400).await["detail"].is_string());
     stage
         .simulator
-        .set_capacity(Voltagepark, INFINIBAND, 9)
+        .set_capacity(Provider::VOLTAGEPARK, INFINIBAND, 9)
         .unwrap();
     stage.rent(&rental("x", 9)).await;
-    assert_eq!(stage.simulator.launches(Voltagepark).len(), 1);
+    assert_eq!(stage.simulator.launches(Provider::VOLTAGEPARK).len(), 1);
 }
 
 #[tokio::test]

@@ -268,7 +268,7 @@ async fn reserve_pair(world: &SimulatedMarket, client: &Client) -> Result<Pair> 
     );
     world
         .simulator()
-        .break_next(Fault::new(Provider::Voltagepark, FaultKind::SlowMemory))?;
+        .break_next(Fault::new(Provider::VOLTAGEPARK, FaultKind::SlowMemory))?;
     let both = json!({ "ids": [train, serve] });
     client.post("/v1/reservations/confirm", &both).await?;
     chapter(

@@ -19,14 +19,14 @@ use crate::lifecycle::scene::anything_at;
 /// The fronts that stand before providers at the same time.
 const PHASES: [[(Provider, Front); 3]; 2] = [
     [
-        (Provider::Lambda, Front::NotFoundPage),
-        (Provider::Runpod, Front::EmptyList),
-        (Provider::Voltagepark, Front::CutList),
+        (Provider::LAMBDA, Front::NotFoundPage),
+        (Provider::RUNPOD, Front::EmptyList),
+        (Provider::VOLTAGEPARK, Front::CutList),
     ],
     [
-        (Provider::Lambda, Front::LateReads { seconds: 90 }),
-        (Provider::Runpod, Front::CredentialRefused),
-        (Provider::Voltagepark, Front::Gone),
+        (Provider::LAMBDA, Front::LateReads { seconds: 90 }),
+        (Provider::RUNPOD, Front::CredentialRefused),
+        (Provider::VOLTAGEPARK, Front::Gone),
     ],
 ];
 /// For how long, by the clock of the world: longer than any proof of absence takes. `cargo xtask chaos` and

@@ -83,8 +83,9 @@ impl Scene {
         let service = Service::start_as(SimulatedMarketOptions {
             store,
             configure_market: Box::new(|market| {
-                market.lambda_boot_seconds = 60;
-                market.voltagepark_boot_seconds = 60;
+                for provider in [Provider::LAMBDA, Provider::VOLTAGEPARK] {
+                    market.timing_of(provider).boot_seconds = 60;
+                }
                 market.node_deadline = NODE_DEADLINE;
             }),
             ..usual_world()
@@ -92,7 +93,7 @@ impl Scene {
         let service = Arc::new(service.await);
         let simulator = service.world.simulator();
         simulator
-            .set_capacity(Provider::Lambda, "gpu_1x_a10", 40)
+            .set_capacity(Provider::LAMBDA, "gpu_1x_a10", 40)
             .expect("it is sold");
         service.world.read_providers().await;
         let key = service.key("acme", Role::Member).await;

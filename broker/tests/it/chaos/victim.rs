@@ -99,7 +99,7 @@ impl Scene {
             self.go_wrong(number, random);
         }
         let simulator = self.service.world.simulator();
-        simulator.put_front(Provider::Lambda, None);
+        simulator.put_front(Provider::LAMBDA, None);
         struck
     }
 
@@ -140,11 +140,11 @@ impl Scene {
         if let Some(front) = front {
             eprintln!("in front of lambda: {front:?}");
         }
-        simulator.put_front(Provider::Lambda, front);
+        simulator.put_front(Provider::LAMBDA, front);
         if number % FAULT_EVERY == FAULT_EVERY - 1 {
             let fault = FAULTS.choose(random).expect("some").clone();
             eprintln!("the next launch: {fault:?}");
-            let fault = Fault::new(Provider::Lambda, fault);
+            let fault = Fault::new(Provider::LAMBDA, fault);
             simulator.break_next(fault).expect("a fault that fits");
         }
     }

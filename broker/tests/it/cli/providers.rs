@@ -33,7 +33,7 @@ fn providers(place: &Place, args: &[&str]) -> Ended {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_is_added_checked_closed_and_opened_from_the_command_line() {
     install_tls();
-    let (place, provider) = (Place::new(), Provider::Runpod);
+    let (place, provider) = (Place::new(), Provider::RUNPOD);
     simulation(&place).await;
     let clock = Arc::new(SystemClock) as Arc<dyn simulator::Clock>;
     let market = Simulator::start(Config::new(clock)).await;

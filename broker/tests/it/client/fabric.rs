@@ -37,7 +37,7 @@ async fn service() -> Service {
     Service::start_as(SimulatedMarketOptions {
         nodes: NodeRunner::Off,
         // They have nothing to sell in this market.
-        unconnected: vec![Provider::Lambda, Provider::Runpod],
+        unconnected: vec![Provider::LAMBDA, Provider::RUNPOD],
         configure_market: Box::new(|market| {
             market.market = Market::parse(MARKET).expect("a market file");
         }),

@@ -13,8 +13,8 @@ use crate::lifecycle::scene::{Scene, fleet, training};
 async fn invariant_05_nothing_is_handed_off_unverified_or_charged_before_the_hand_off() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowMemory);
-        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowMemory);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
         let id = scene.reserve(training(8)).await;
         scene.work().await;
         let mut turns = 0;
@@ -56,7 +56,7 @@ async fn invariant_05_nothing_is_handed_off_unverified_or_charged_before_the_han
 async fn invariant_07_the_books_balance_and_can_be_made_again_from_what_happened() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Lambda, FaultKind::AcceptedThenFailed);
+        scene.break_next(Provider::LAMBDA, FaultKind::AcceptedThenFailed);
         let ids = [
             scene.reserve(training(16)).await,
             scene.reserve(fleet(3)).await,
@@ -108,7 +108,7 @@ async fn invariant_07_the_books_balance_and_can_be_made_again_from_what_happened
             owed_to_us
         );
         let payable =
-            scene.payable(Provider::Lambda).await + scene.payable(Provider::Voltagepark).await;
+            scene.payable(Provider::LAMBDA).await + scene.payable(Provider::VOLTAGEPARK).await;
         assert_eq!(payable, owed_by_us);
         scene.assert_settled().await;
         scene.close().await;

@@ -35,7 +35,7 @@ async fn invariant_02_a_row_stands_before_the_call_and_no_machine_without_one() 
             (LeaseState::Requested, 1),
             "saved, not yet sent"
         );
-        assert_eq!(scene.made_at(Provider::Voltagepark), 0);
+        assert_eq!(scene.made_at(Provider::VOLTAGEPARK), 0);
         scene.line.unhook();
         scene.restart().await;
         scene.pass_seconds(i64::from(fulfil::CLAIM_SECONDS) + 1);
@@ -82,8 +82,8 @@ async fn invariant_03_two_workers_at_once_and_work_repeated_make_one_machine_per
                     .all(|lease| lease.attempts == 1)
             );
         }
-        assert_eq!(scene.made_at(Provider::Voltagepark), 1);
-        assert_eq!(scene.made_at(Provider::Lambda), 3);
+        assert_eq!(scene.made_at(Provider::VOLTAGEPARK), 1);
+        assert_eq!(scene.made_at(Provider::LAMBDA), 3);
         scene.assert_sound().await;
         scene.close().await;
     })
@@ -179,7 +179,7 @@ async fn invariant_04_a_gang_in_which_one_node_fails_is_replaced_as_a_whole_in_o
     for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         for kind in [FaultKind::SlowMemory, FaultKind::AcceptedThenFailed] {
-            scene.break_next(Provider::Voltagepark, kind);
+            scene.break_next(Provider::VOLTAGEPARK, kind);
             let id = scene.reserve_until_active(training(16)).await;
             let leases = scene.leases(id).await;
             assert_eq!(leases.len(), 4, "{leases:?}");

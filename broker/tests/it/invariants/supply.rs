@@ -27,10 +27,10 @@ async fn leave_free(scene: &Scene, nodes: u32) {
     let simulator = scene.simulator();
     for sku in [INFINIBAND, ETHERNET] {
         simulator
-            .set_capacity(Provider::Voltagepark, sku, 0)
+            .set_capacity(Provider::VOLTAGEPARK, sku, 0)
             .expect("it is sold");
     }
-    let free = simulator.set_place_capacity(Provider::Voltagepark, INFINIBAND, PLACE, nodes);
+    let free = simulator.set_place_capacity(Provider::VOLTAGEPARK, INFINIBAND, PLACE, nodes);
     free.expect("it is sold");
     scene.pass_seconds(1);
     assert_eq!(scene.read_providers().await.len(), 0);
@@ -87,7 +87,7 @@ async fn invariant_01_racing_holds_and_leases_never_pass_what_the_provider_has()
             2,
             "what came free, and no more"
         );
-        assert_eq!(scene.made_at(Provider::Voltagepark), 3);
+        assert_eq!(scene.made_at(Provider::VOLTAGEPARK), 3);
         scene.close().await;
     })
     .await;
@@ -97,7 +97,7 @@ async fn invariant_01_racing_holds_and_leases_never_pass_what_the_provider_has()
 async fn invariant_09_a_price_of_zero_is_unknown_and_never_the_cheapest() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        let link = scene.link(Provider::Voltagepark);
+        let link = scene.link(Provider::VOLTAGEPARK);
         scene.pass_seconds(60);
         let mut reading = link
             .adapter
@@ -153,7 +153,7 @@ async fn invariant_09_an_empty_list_delists_nothing_and_what_it_hides_grows_old(
                 .count()
         };
         let before = of_lambda(scene.broker());
-        let empty = Fault::new(Provider::Lambda, FaultKind::EmptyCatalog).times(1_000);
+        let empty = Fault::new(Provider::LAMBDA, FaultKind::EmptyCatalog).times(1_000);
         scene
             .simulator()
             .break_next(empty)
@@ -233,7 +233,7 @@ async fn invariant_11_a_provider_that_hangs_keeps_no_other_from_being_read_or_or
 async fn invariant_11_a_provider_that_answers_garbage_affects_only_its_own_offers() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        let broken = Fault::new(Provider::Lambda, FaultKind::TruncatedJson).times(1_000);
+        let broken = Fault::new(Provider::LAMBDA, FaultKind::TruncatedJson).times(1_000);
         scene
             .simulator()
             .break_next(broken)

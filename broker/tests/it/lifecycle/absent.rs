@@ -62,7 +62,7 @@ async fn a_machine_that_vanished_is_missed_until_two_lists_prove_it_and_replaced
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
         let ids = machines(&scene, 3).await;
-        let made = scene.made_at(Provider::Voltagepark);
+        let made = scene.made_at(Provider::VOLTAGEPARK);
         scene.turn(300).await;
         let before = lease(&scene, ids[0]).await;
         scene.take_away(&before).await;
@@ -84,7 +84,7 @@ async fn a_machine_that_vanished_is_missed_until_two_lists_prove_it_and_replaced
             scene.pass_seconds(60);
         }
         assert_eq!(
-            scene.made_at(Provider::Voltagepark),
+            scene.made_at(Provider::VOLTAGEPARK),
             made,
             "nothing is replaced yet"
         );
@@ -96,7 +96,7 @@ async fn a_machine_that_vanished_is_missed_until_two_lists_prove_it_and_replaced
         assert_eq!(gone.fall_reason, Some(LeaseEvent::Vanished));
         scene.until(ids[0], S::Active).await;
         assert_eq!(scene.leases(ids[0]).await.len(), 2);
-        assert_eq!(scene.made_at(Provider::Voltagepark), made + 1);
+        assert_eq!(scene.made_at(Provider::VOLTAGEPARK), made + 1);
         for id in ids {
             scene.release_and_close(id).await;
         }
@@ -118,12 +118,12 @@ async fn machines_that_vanish_at_once_are_waited_for_and_nothing_is_ordered_ther
         }
         scene.pass_seconds(60);
         sweep(scene.broker()).await.expect("an answer");
-        let of_lists = (Provider::Voltagepark, Operation::List);
+        let of_lists = (Provider::VOLTAGEPARK, Operation::List);
         let lists = || scene.simulator().call_counts()[&of_lists];
         let asked = lists();
         scene.work().await;
         assert_eq!(lists(), asked, "the list of the sweep serves the round");
-        let made = scene.made_at(Provider::Voltagepark);
+        let made = scene.made_at(Provider::VOLTAGEPARK);
         let next = scene.reserve(machine()).await;
         for passed in 1..10 {
             scene.turn(60).await;
@@ -131,7 +131,7 @@ async fn machines_that_vanish_at_once_are_waited_for_and_nothing_is_ordered_ther
                 assert_eq!(scene.state(*id).await, S::Active, "after {passed} minutes");
             }
             assert_eq!(
-                scene.made_at(Provider::Voltagepark),
+                scene.made_at(Provider::VOLTAGEPARK),
                 made,
                 "nothing is ordered there"
             );
@@ -149,7 +149,7 @@ async fn machines_that_vanish_at_once_are_waited_for_and_nothing_is_ordered_ther
         for id in ids.iter().chain([&next]) {
             scene.until(*id, S::Active).await;
         }
-        assert_eq!(scene.made_at(Provider::Voltagepark), made + 3);
+        assert_eq!(scene.made_at(Provider::VOLTAGEPARK), made + 3);
         for id in ids.into_iter().chain([next]) {
             scene.release_and_close(id).await;
         }
@@ -168,7 +168,7 @@ async fn a_machine_that_was_given_up_and_runs_again_waits_for_a_persons_word() {
         let (simulator, began) = (scene.simulator(), scene.broker().now());
         let machine = simulator.running_machines().remove(0).id;
         minute(&scene).await;
-        simulator.put_front(Provider::Voltagepark, Some(Front::EmptyList));
+        simulator.put_front(Provider::VOLTAGEPARK, Some(Front::EmptyList));
         for _ in 0..20 {
             minute(&scene).await;
         }
@@ -191,7 +191,7 @@ async fn a_machine_that_was_given_up_and_runs_again_waits_for_a_persons_word() {
             .until(id, S::Closed(CloseReason::RepairImpossible))
             .await;
 
-        simulator.put_front(Provider::Voltagepark, None);
+        simulator.put_front(Provider::VOLTAGEPARK, None);
         simulator.return_to_network(&machine).expect("it runs");
         let waits = Swept {
             returned: 1,

@@ -12,7 +12,7 @@ async fn a_node_that_commits_the_key_of_another_order_is_refused() {
     for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         for _ in 0..2 {
-            scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+            scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
         }
         let id = scene.reserve(training(16)).await;
         scene.work().await;

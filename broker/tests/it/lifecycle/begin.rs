@@ -43,7 +43,7 @@ struct Rental {
 impl Rental {
     async fn up(store: &Store) -> Self {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
         let id = scene.reserve(training(16)).await;
         scene.work().await;
         scene.turn(900).await;

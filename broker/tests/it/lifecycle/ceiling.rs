@@ -54,7 +54,7 @@ async fn ends_without_capacity(scene: &Scene, demand: Value, dearest: &str) {
 async fn a_ceiling_on_everything_binds_a_replacement() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        break_all(&scene, Provider::Voltagepark, 100);
+        break_all(&scene, Provider::VOLTAGEPARK, 100);
         let under = json!({ "usd_per_hour": "19.91" });
         ends_without_capacity(&scene, nodes(1, under), "15.92").await;
         scene.close().await;
@@ -66,7 +66,7 @@ async fn a_ceiling_on_everything_binds_a_replacement() {
 async fn every_limb_of_a_ceiling_binds_and_what_lies_under_all_is_taken_at_the_quoted_rate() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        break_all(&scene, Provider::Voltagepark, 100);
+        break_all(&scene, Provider::VOLTAGEPARK, 100);
         let dear_gpus = json!({ "usd_per_gpu_hour": "3", "usd_per_hour": "23.91" });
         ends_without_capacity(&scene, nodes(1, dear_gpus), "19.92").await;
         // Offers that failed everywhere are in cool-down for a while.
@@ -90,7 +90,7 @@ async fn every_limb_of_a_ceiling_binds_and_what_lies_under_all_is_taken_at_the_q
 /// Two nodes, ordered one by one. Both places that join by Ethernet fail them twice and are left
 /// alone: InfiniBand is next, for 19.92 a node.
 async fn two_nodes_that_fail_under(scene: &Scene, usd_per_hour: &str) -> ReservationId {
-    break_all(scene, Provider::Voltagepark, 4);
+    break_all(scene, Provider::VOLTAGEPARK, 4);
     let demand = nodes(2, json!({ "usd_per_hour": usd_per_hour }));
     let id = scene.reserve(demand).await;
     scene.work().await;

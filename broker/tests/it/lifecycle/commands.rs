@@ -48,7 +48,7 @@ async fn a_cancel_before_anything_was_ordered_ends_it_on_the_spot() {
             cancel(&scene, id).await.expect("cancelled");
             assert_eq!(scene.state(id).await, S::Closed(CloseReason::Cancelled));
             scene.work().await;
-            assert_eq!(scene.made_at(Provider::Voltagepark), 0);
+            assert_eq!(scene.made_at(Provider::VOLTAGEPARK), 0);
         }
         scene.close().await;
     })
@@ -205,7 +205,7 @@ async fn a_hold_is_confirmed_once_and_a_release_waits_for_the_hand_off() {
             cancel(&scene, id).await,
             Err(ReserveError::Illegal { .. })
         ));
-        assert_eq!(scene.made_at(Provider::Voltagepark), 1);
+        assert_eq!(scene.made_at(Provider::VOLTAGEPARK), 1);
         scene.release_and_close(id).await;
         scene.close().await;
     })
@@ -236,7 +236,7 @@ async fn a_hold_that_lapses_frees_its_offer() {
             );
         }
         scene.hold(fleet(1)).await;
-        assert_eq!(scene.made_at(Provider::Lambda), 0);
+        assert_eq!(scene.made_at(Provider::LAMBDA), 0);
         scene.close().await;
     })
     .await;

@@ -38,7 +38,7 @@ fn rank_of(record: &PlanRecord, offer: OfferId) -> Option<usize> {
 
 /// So many orders of one fleet are taken and never come up.
 async fn fail(scene: &Scene, times: u32) -> ReservationId {
-    let fault = Fault::new(Provider::Lambda, FaultKind::AcceptedThenFailed).times(times);
+    let fault = Fault::new(Provider::LAMBDA, FaultKind::AcceptedThenFailed).times(times);
     scene.simulator().break_next(fault).expect("a fault");
     let id = scene.reserve(fleet(times)).await;
     let fell = |leases: &[Lease]| {
@@ -154,7 +154,7 @@ const DAY_SECONDS: i64 = 86_400;
 async fn plans_know_within_minutes_how_orders_ended_and_forget_it_after_thirty_days() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
-        let provider = ProviderId::parse(Provider::Lambda.as_str()).expect("a provider");
+        let provider = ProviderId::parse(Provider::LAMBDA.as_str()).expect("a provider");
         let failed_there = async || {
             let refreshed = ingest::refresh_snapshot(scene.broker()).await;
             refreshed.expect("the database answers");

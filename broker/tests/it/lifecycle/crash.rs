@@ -159,7 +159,7 @@ fn gang(nodes: u32) -> Life {
         demand: training(8 * nodes),
         leases: nodes as usize,
         gpus_per_lease: 8,
-        provider: Provider::Voltagepark,
+        provider: Provider::VOLTAGEPARK,
         starts_in: None,
     }
 }
@@ -170,7 +170,7 @@ fn small(nodes: u32) -> Life {
         demand: fleet(nodes),
         leases: nodes as usize,
         gpus_per_lease: 1,
-        provider: Provider::Lambda,
+        provider: Provider::LAMBDA,
         starts_in: None,
     }
 }

@@ -192,7 +192,7 @@ impl Transport for Crowded {
 async fn a_message_that_a_replica_refused_came_then_whichever_answered_the_step_before() {
     for_each_database(async |store| {
         let mut scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
         let id = scene.reserve(training(40)).await;
         scene.work().await;
         scene.turn(900).await;

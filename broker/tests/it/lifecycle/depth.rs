@@ -98,7 +98,7 @@ async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded(
             config.verifier.unproven_level = Some(Level::Deep);
         };
         scene.restart_as(wary, |_| true).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowMemory);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowMemory);
         let no_capacity = ReservationState::Closed(CloseReason::NoCapacity);
         scene.until(id, no_capacity).await;
         assert_eq!(scene.leases(id).await.len(), 1);
@@ -108,7 +108,7 @@ async fn what_stands_in_for_a_machine_is_of_sellers_of_whom_no_more_is_demanded(
         let mut deep = training(8);
         deep["verification"] = json!("deep");
         scene.turn(COOL_DOWN_SECONDS).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowMemory);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowMemory);
         let id = scene.reserve_until_active(deep).await;
         assert_eq!(scene.leases(id).await.len(), 2);
         scene.release_and_close(id).await;

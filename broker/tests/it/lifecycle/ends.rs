@@ -56,7 +56,7 @@ async fn what_ends_while_the_service_is_down_is_ended_and_charged_to_its_end_and
             "up to the end and no further"
         );
         assert_eq!(scene.state(waiting).await, S::Confirmed);
-        assert_eq!(scene.made_at(Provider::Runpod), 0, "nothing is ordered");
+        assert_eq!(scene.made_at(Provider::RUNPOD), 0, "nothing is ordered");
         assert_eq!(work_on_ends(&scene).await, EndsReport::default());
         scene.assert_settled().await;
         scene.close().await;

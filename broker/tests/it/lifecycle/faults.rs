@@ -85,8 +85,8 @@ async fn an_order_that_was_lost_on_its_way_is_replaced_once_the_provider_had_tim
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (provider, kind) in [
-            (Provider::Voltagepark, FaultKind::ReplyLostBeforeCreate),
-            (Provider::Lambda, FaultKind::InternalError),
+            (Provider::VOLTAGEPARK, FaultKind::ReplyLostBeforeCreate),
+            (Provider::LAMBDA, FaultKind::InternalError),
         ] {
             scene.break_next(provider, kind);
             let id = scene.reserve(anything_at(provider)).await;
@@ -118,7 +118,7 @@ async fn an_order_that_was_lost_on_its_way_is_replaced_once_the_provider_had_tim
 async fn an_order_that_is_never_answered_is_given_up_and_looked_up() {
     for_usual_database(async |store| {
         let scene = Scene::open_impatient(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::Hang);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::Hang);
         let id = scene.reserve(training(8)).await;
         scene.work().await;
         assert_eq!(scene.leases(id).await[0].state, LeaseState::Requested);
@@ -259,7 +259,7 @@ async fn a_release_whose_reply_was_lost_is_given_again_without_harm() {
 async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launch() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        for (provider, price) in [(Provider::Lambda, 199), (Provider::Voltagepark, 321)] {
+        for (provider, price) in [(Provider::LAMBDA, 199), (Provider::VOLTAGEPARK, 321)] {
             let id = scene.hold(anything_at(provider)).await;
             let quoted = scene.reservation(id).await.lines[0].rate;
             scene.break_next(
@@ -302,7 +302,7 @@ async fn the_rate_billed_is_the_rate_quoted_whatever_the_price_does_at_the_launc
 async fn a_machine_that_is_not_what_was_sold_fails_its_verification_and_is_replaced() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        let provider = Provider::Voltagepark;
+        let provider = Provider::VOLTAGEPARK;
         for kind in [
             FaultKind::SlowMemory,
             FaultKind::MissingGpu,
@@ -346,7 +346,7 @@ async fn a_machine_that_is_not_what_was_sold_fails_its_verification_and_is_repla
 async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_replaced() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::FewerNodes);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::FewerNodes);
         let id = scene.reserve(training(16)).await;
         scene.work().await;
         scene.turn(30).await;
@@ -362,7 +362,7 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
         );
         scene.assert_ended().await;
         assert!(
-            scene.payable(Provider::Voltagepark).await >= scene.billed_by(Provider::Voltagepark)
+            scene.payable(Provider::VOLTAGEPARK).await >= scene.billed_by(Provider::VOLTAGEPARK)
         );
         scene.close().await;
     })
@@ -373,7 +373,7 @@ async fn a_rental_of_fewer_nodes_than_ordered_is_ended_before_it_is_up_and_repla
 async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
         let id = scene.reserve(training(8)).await;
         scene.work().await;
         scene.turn(900).await;
@@ -390,7 +390,7 @@ async fn a_node_that_never_calls_home_is_given_up_at_its_deadline_and_replaced()
         use_for_an_hour(&scene, id).await;
         assert_replaced(&scene, id, LeaseEvent::TimedOut).await;
         // Nothing was shown of it: we pay its cost.
-        let provider = scene.link(Provider::Voltagepark).adapter.profile();
+        let provider = scene.link(Provider::VOLTAGEPARK).adapter.profile();
         let [claims, ours] = [Account::Disputed, Account::CogsCompensation]
             .map(|account| account(provider.provider_id()));
         assert_eq!(scene.balance(&claims).await, Decimal::ZERO);
@@ -429,8 +429,8 @@ async fn a_price_list_that_is_broken_empty_or_cut_short_delists_nothing_and_harm
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (broken, other) in [
-            (Provider::Lambda, Provider::Voltagepark),
-            (Provider::Voltagepark, Provider::Lambda),
+            (Provider::LAMBDA, Provider::VOLTAGEPARK),
+            (Provider::VOLTAGEPARK, Provider::LAMBDA),
         ] {
             let (before, of_other) = (supply(&scene, broken).await.0, supply(&scene, other).await);
             // An error is tried three times in all, an answer is taken as it is.
@@ -454,7 +454,7 @@ async fn a_price_list_that_is_broken_empty_or_cut_short_delists_nothing_and_harm
                 let (offers, stale) = supply(&scene, broken).await;
                 // Voltage Park states how many pages there are: the pages that were read are taken, and the
                 // rest is named.
-                let is_named = broken == Provider::Voltagepark && kind == FaultKind::PartialCatalog;
+                let is_named = broken == Provider::VOLTAGEPARK && kind == FaultKind::PartialCatalog;
                 let failed = usize::from(!is_named);
                 assert_eq!(failures.len(), failed, "{kind:?} at {broken}: {failures:?}");
                 assert_eq!(stale.is_none(), is_named, "{kind:?} at {broken}");

@@ -25,7 +25,7 @@ fn in_use(leases: &[Lease]) -> Vec<&Lease> {
 async fn a_whole_fleet_is_replaced_lease_by_lease() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        let bad = Fault::new(Provider::Lambda, FaultKind::SlowMemory).times(3);
+        let bad = Fault::new(Provider::LAMBDA, FaultKind::SlowMemory).times(3);
         scene
             .simulator()
             .break_next(bad)
@@ -62,10 +62,10 @@ async fn a_whole_fleet_is_replaced_lease_by_lease() {
 async fn one_bad_machine_of_a_fleet_leaves_its_siblings_as_they_are() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Lambda, FaultKind::AcceptedThenFailed);
+        scene.break_next(Provider::LAMBDA, FaultKind::AcceptedThenFailed);
         let id = scene.reserve_until_active(fleet(3)).await;
         let leases = scene.leases(id).await;
-        assert_eq!((leases.len(), scene.made_at(Provider::Lambda)), (4, 4));
+        assert_eq!((leases.len(), scene.made_at(Provider::LAMBDA)), (4, 4));
         assert_eq!(
             leases
                 .iter()
@@ -85,8 +85,8 @@ async fn a_reservation_for_which_nothing_is_left_closes_and_charges_nothing() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         for (provider, demand) in [
-            (Provider::Voltagepark, training(8)),
-            (Provider::Lambda, fleet(2)),
+            (Provider::VOLTAGEPARK, training(8)),
+            (Provider::LAMBDA, fleet(2)),
         ] {
             let all = Fault::new(provider, FaultKind::AcceptedThenFailed).times(100);
             scene
@@ -182,14 +182,14 @@ async fn a_fleet_in_use_that_cannot_be_repaired_goes_on_smaller_and_is_left_in_p
         scene.take_away(&lost).await;
         scene
             .simulator()
-            .set_capacity(Provider::Lambda, A10, 0)
+            .set_capacity(Provider::LAMBDA, A10, 0)
             .expect("it is sold");
         scene.turn(600).await;
         scene.turn(60).await;
         assert_eq!(scene.state(id).await, S::Active);
         let leases = scene.leases(id).await;
         assert!(leases.iter().any(|lease| lease.given_up));
-        let ordered = scene.made_at(Provider::Lambda);
+        let ordered = scene.made_at(Provider::LAMBDA);
         for _ in 0..5 {
             scene.turn(600).await;
             assert_eq!(scene.state(id).await, S::Active);
@@ -199,7 +199,7 @@ async fn a_fleet_in_use_that_cannot_be_repaired_goes_on_smaller_and_is_left_in_p
             leases.len(),
             "nothing more is tried"
         );
-        assert_eq!(scene.made_at(Provider::Lambda), ordered);
+        assert_eq!(scene.made_at(Provider::LAMBDA), ordered);
         let now = scene.broker().now();
         let survivor = in_use(&leases)[0].handed_off_at.expect("handed off");
         scene.release_and_close(id).await;
@@ -227,11 +227,11 @@ async fn a_fleet_that_is_repaired_in_part_gets_the_part() {
         }
         scene
             .simulator()
-            .set_capacity(Provider::Lambda, A10, 0)
+            .set_capacity(Provider::LAMBDA, A10, 0)
             .expect("it is sold");
         scene
             .simulator()
-            .set_place_capacity(Provider::Lambda, A10, "us-west-1", 1)
+            .set_place_capacity(Provider::LAMBDA, A10, "us-west-1", 1)
             .expect("it is sold");
         scene.turn(300).await;
         for _ in 0..6 {
@@ -263,11 +263,11 @@ async fn a_fleet_of_which_nothing_is_left_gets_what_can_be_had() {
         }
         scene
             .simulator()
-            .set_capacity(Provider::Lambda, A10, 0)
+            .set_capacity(Provider::LAMBDA, A10, 0)
             .expect("it is sold");
         scene
             .simulator()
-            .set_place_capacity(Provider::Lambda, A10, "us-west-1", 1)
+            .set_place_capacity(Provider::LAMBDA, A10, "us-west-1", 1)
             .expect("it is sold");
         scene.turn(300).await;
         for _ in 0..6 {
@@ -279,7 +279,7 @@ async fn a_fleet_of_which_nothing_is_left_gets_what_can_be_had() {
         scene.take_away(in_use(&left)[0]).await;
         scene
             .simulator()
-            .set_capacity(Provider::Lambda, A10, 0)
+            .set_capacity(Provider::LAMBDA, A10, 0)
             .expect("it is sold");
         scene
             .until(id, S::Closed(CloseReason::RepairImpossible))
@@ -321,7 +321,7 @@ async fn nothing_dearer_than_the_ceiling_is_taken_in_place_of_what_fell() {
         let scene = Scene::open(store).await;
         let mut demand = training(8);
         demand["ceiling"] = serde_json::json!({ "usd_per_gpu_hour": "2.00" });
-        let all = Fault::new(Provider::Voltagepark, FaultKind::AcceptedThenFailed).times(100);
+        let all = Fault::new(Provider::VOLTAGEPARK, FaultKind::AcceptedThenFailed).times(100);
         scene
             .simulator()
             .break_next(all)
@@ -346,12 +346,12 @@ async fn nothing_dearer_than_the_ceiling_is_taken_in_place_of_what_fell() {
 async fn a_fleet_does_not_wait_for_ever_for_a_provider_that_went_silent() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Lambda, FaultKind::SlowMemory);
+        scene.break_next(Provider::LAMBDA, FaultKind::SlowMemory);
         let id = scene.reserve(fleet(2)).await;
         scene.work().await;
         scene
             .simulator()
-            .set_capacity(Provider::Lambda, A10, 0)
+            .set_capacity(Provider::LAMBDA, A10, 0)
             .expect("it is sold");
         scene.turn(30).await;
         // From here on it still shows its machines, but lists, sells and ends nothing.

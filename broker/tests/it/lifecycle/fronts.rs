@@ -81,14 +81,14 @@ async fn machines_outlast_every_front(store: &Store, provider: Provider) {
 // S120
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_in_use_at_lambda_outlast_every_front() {
-    for_usual_database(async |store| machines_outlast_every_front(store, Provider::Lambda).await)
+    for_usual_database(async |store| machines_outlast_every_front(store, Provider::LAMBDA).await)
         .await;
 }
 
 // S120
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_in_use_at_runpod_outlast_every_front() {
-    for_usual_database(async |store| machines_outlast_every_front(store, Provider::Runpod).await)
+    for_usual_database(async |store| machines_outlast_every_front(store, Provider::RUNPOD).await)
         .await;
 }
 
@@ -96,7 +96,7 @@ async fn machines_in_use_at_runpod_outlast_every_front() {
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_in_use_at_voltagepark_outlast_every_front() {
     for_usual_database(async |store| {
-        machines_outlast_every_front(store, Provider::Voltagepark).await;
+        machines_outlast_every_front(store, Provider::VOLTAGEPARK).await;
     })
     .await;
 }

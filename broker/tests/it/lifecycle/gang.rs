@@ -98,7 +98,7 @@ async fn the_nodes_of_a_rental_are_measured_together_and_their_documents_say_so(
 async fn a_rental_with_one_slow_link_falls_whole_with_the_pair_named_and_is_replaced() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowLink);
         let id = scene.reserve_until_active(training(32)).await;
         let leases = scene.leases(id).await;
         let (fell, stands) = (&leases[0], leases.last().expect("a lease"));
@@ -140,7 +140,7 @@ async fn a_rental_with_one_slow_link_falls_whole_with_the_pair_named_and_is_repl
 async fn a_rental_of_which_one_node_is_another_one_again_falls_whole_and_is_replaced() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::SameNodeTwice);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SameNodeTwice);
         let id = scene.reserve_until_active(training(24)).await;
         let leases = scene.leases(id).await;
         let (fell, stands) = (&leases[0], leases.last().expect("a lease"));
@@ -209,7 +209,7 @@ pub(super) fn good_node(lease: &Lease, index: u32) -> NodeDescription {
 async fn a_node_that_never_comes_ends_the_measuring_as_timed_out_on_whichever_replica() {
     for_each_database(async |store| {
         let mut scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
         let id = scene.reserve(training(16)).await;
         scene.work().await;
         scene.turn(900).await;

@@ -86,7 +86,7 @@ async fn orders_of_unlike_size_are_one_gang_whose_nodes_are_numbered_through() {
     for_usual_database(async |store| {
         let scene = Scene::open_two_by_two(store).await;
         // Of the first order, whose second node sends slowly to node 1 of the gang: to itself, so to none.
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowLink);
         let id = scene.reserve_until_active(training(24)).await;
         let leases = scene.leases(id).await;
         let nodes: Vec<u32> = leases.iter().map(|lease| lease.nodes).collect();
@@ -112,7 +112,7 @@ async fn a_slow_link_between_two_orders_fails_these_and_no_other() {
     for_usual_database(async |store| {
         let scene = Scene::open_node_by_node(store).await;
         // Of the first order, whose node sends slowly to the second.
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowLink);
         let id = scene.reserve_until_active(training(32)).await;
         let (fallen, standing) = fallen_and_standing(&scene, id).await;
         let reasons: Vec<_> = fallen.iter().map(|lease| lease.fall_reason).collect();
@@ -196,7 +196,7 @@ async fn an_order_that_never_comes_takes_those_that_wait_for_it_along_and_alone_
     ] {
         for_usual_database(async |store| {
             let scene = Scene::open_node_by_node(store).await;
-            scene.break_next(Provider::Voltagepark, fault.clone());
+            scene.break_next(Provider::VOLTAGEPARK, fault.clone());
             let id = scene.reserve_until_active(training(24)).await;
             let (fallen, standing) = fallen_and_standing(&scene, id).await;
             let reasons: Vec<_> = fallen.iter().map(|lease| lease.fall_reason).collect();
@@ -245,7 +245,7 @@ async fn a_node_that_waits_for_others_reads_as_much_however_many_orders_its_gang
         for_each_database(async |store| {
             let scene = Scene::open_node_by_node(store).await;
             for _ in 0..orders {
-                scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+                scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
             }
             let id = scene.reserve(training(8 * orders)).await;
             scene.work().await;

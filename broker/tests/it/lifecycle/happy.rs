@@ -65,7 +65,7 @@ async fn a_training_gang_goes_through_its_states_and_every_cent_adds_up() {
         assert_eq!(scene.balance(&Account::Receivable(scene.tenant)).await, usd);
         assert_eq!(scene.balance(&Account::RevenueUsage).await, -usd);
         scene.assert_settled().await;
-        assert!(scene.payable(Provider::Voltagepark).await > Decimal::ZERO);
+        assert!(scene.payable(Provider::VOLTAGEPARK).await > Decimal::ZERO);
         scene.close().await;
     })
     .await;
@@ -143,7 +143,7 @@ async fn a_serving_fleet_of_several_replicas_is_delivered_and_every_cent_adds_up
         assert_eq!((seconds, used), (i64::from(gpus) * used, 86_404));
         assert_eq!(scene.balance(&Account::Receivable(scene.tenant)).await, usd);
         scene.assert_settled().await;
-        assert!(scene.payable(Provider::Lambda).await > Decimal::ZERO);
+        assert!(scene.payable(Provider::LAMBDA).await > Decimal::ZERO);
         scene.close().await;
     })
     .await;

@@ -33,7 +33,7 @@ async fn a_gpu_that_another_lease_has_fails_at_its_provider_and_the_lease_that_h
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let mine = scene.reserve_until_active(machine()).await;
-        scene.break_next(Provider::Lambda, FaultKind::GpusOfBefore);
+        scene.break_next(Provider::LAMBDA, FaultKind::GpusOfBefore);
         let other = scene.reserve_until_active(machine()).await;
         let leases = scene.leases(other).await;
         let (fell, stands) = (&leases[0], leases.last().expect("a lease"));
@@ -60,7 +60,7 @@ async fn a_gpu_that_a_lease_at_another_provider_has_is_told_and_handed_over() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
         let mine = scene.reserve_until_active(machine()).await;
-        scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
+        scene.break_next(Provider::RUNPOD, FaultKind::GpusOfBefore);
         let other = scene.reserve_until_active(container()).await;
         let leases = scene.leases(other).await;
         assert_eq!(leases.len(), 1);
@@ -91,7 +91,7 @@ async fn a_gpu_that_a_machine_of_other_people_has_is_told_and_handed_over_at_its
         let scene = Scene::open(store).await;
         for (has, shows) in [("community", "EU-RO-1"), ("EU-RO-1", "community")] {
             let first = scene.reserve_until_active(container_in(has)).await;
-            scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
+            scene.break_next(Provider::RUNPOD, FaultKind::GpusOfBefore);
             let other = scene.reserve_until_active(container_in(shows)).await;
             let leases = scene.leases(other).await;
             assert_eq!(leases.len(), 1);
@@ -121,7 +121,7 @@ async fn a_gpu_that_a_machine_of_other_people_has_is_told_and_handed_over_at_its
 async fn what_failed_on_a_machine_of_other_people_condemns_none_of_its_provider() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        let fault = Fault::new(Provider::Runpod, FaultKind::SlowMemory).times(2);
+        let fault = Fault::new(Provider::RUNPOD, FaultKind::SlowMemory).times(2);
         let broken = scene.simulator().break_next(fault);
         broken.expect("a fault that fits");
         let id = scene.reserve(container_in("community")).await;
@@ -130,7 +130,7 @@ async fn what_failed_on_a_machine_of_other_people_condemns_none_of_its_provider(
         scene.until(id, no_capacity).await;
         let (_, _, verdict) = judged(&scene, &scene.leases(id).await[0]).await;
         assert_eq!(verdict, Verdict::Fail);
-        scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
+        scene.break_next(Provider::RUNPOD, FaultKind::GpusOfBefore);
         let now = scene.reserve_until_active(container_in("EU-RO-1")).await;
         let leases = scene.leases(now).await;
         assert_eq!(leases.len(), 1);
@@ -154,7 +154,7 @@ async fn gpus_whose_node_failed_fail_again_at_its_provider_though_they_are_good_
             "policy": { "allow_providers": ["lambda"] },
         });
         let fault = |kind, times| {
-            let fault = Fault::new(Provider::Lambda, kind).times(times);
+            let fault = Fault::new(Provider::LAMBDA, kind).times(times);
             scene
                 .simulator()
                 .break_next(fault)
@@ -203,7 +203,7 @@ async fn a_gpu_that_was_bought_before_as_another_offer_is_told_with_both_and_han
         let scene = Scene::open(store).await;
         let before = scene.reserve_until_active(machine()).await;
         scene.release_and_close(before).await;
-        scene.break_next(Provider::Runpod, FaultKind::GpusOfBefore);
+        scene.break_next(Provider::RUNPOD, FaultKind::GpusOfBefore);
         let now = scene.reserve_until_active(container()).await;
         let (before, now) = (scene.leases(before).await, scene.leases(now).await);
         assert_eq!((before.len(), now.len()), (1, 1));

@@ -11,7 +11,7 @@ use super::scene::Scene;
 async fn nodes_that_a_demand_asks_to_be_joined_are_proved_and_replaced_together() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowLink);
         let demand = json!({
             "kind": "gpus", "gpu": "H100-SXM", "count": 8, "nodes": 4, "fabric": "rdma",
             "policy": { "allow_providers": ["voltagepark"] },

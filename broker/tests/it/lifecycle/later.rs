@@ -78,7 +78,7 @@ async fn a_later_start_takes_nothing_before_its_order_and_is_handed_off_on_its_d
 
         turn_to(&scene, starts_at - LEAD - TimeDelta::seconds(1)).await;
         assert_eq!(scene.state(id).await, S::Scheduled);
-        assert_eq!(scene.made_at(Provider::Lambda), 0);
+        assert_eq!(scene.made_at(Provider::LAMBDA), 0);
         turn_to(&scene, starts_at - LEAD).await;
         assert_eq!(scene.state(id).await, S::Provisioning);
         let ordered = scene.reservation(id).await;
@@ -87,7 +87,7 @@ async fn a_later_start_takes_nothing_before_its_order_and_is_handed_off_on_its_d
         // Its machine passes early and waits.
         turn_to(&scene, starts_at - TimeDelta::seconds(1)).await;
         assert_eq!(scene.state(id).await, S::Provisioning);
-        assert_eq!(scene.made_at(Provider::Lambda), 1);
+        assert_eq!(scene.made_at(Provider::LAMBDA), 1);
         assert_eq!(scene.charged(id).await, (0, Decimal::ZERO));
         turn_to(&scene, starts_at).await;
         assert_eq!(scene.state(id).await, S::Active);
@@ -170,7 +170,7 @@ fn reprice(scene: &Scene, line: &QuoteLine, cents: i64) {
     let price = line.offer.price_per_node_hour.to_decimal() + Decimal::new(cents, 2);
     scene
         .simulator()
-        .set_price(Provider::Lambda, &line.offer.sku, price)
+        .set_price(Provider::LAMBDA, &line.offer.sku, price)
         .expect("a SKU");
 }
 
@@ -285,7 +285,7 @@ async fn a_cap_that_blocks_new_spending_holds_a_start_back_until_it_is_missed_or
         let no_capacity = S::Closed(CloseReason::NoCapacity);
         assert_eq!(scene.state(missed).await, no_capacity);
         assert_eq!(scene.state(waits).await, S::Scheduled);
-        assert_eq!(scene.made_at(Provider::Lambda), 0, "nothing was ordered");
+        assert_eq!(scene.made_at(Provider::LAMBDA), 0, "nothing was ordered");
 
         let budgets = store.budgets().of(scene.tenant);
         budgets.delete(budget, None).await.expect("deleted");
@@ -348,7 +348,7 @@ async fn what_cannot_pass_by_its_latest_start_is_not_ordered_for_nothing() {
         assert_eq!(held_back.len(), 2, "one for each reason: {held_back:?}");
         turn_to(&scene, latest).await;
         assert_eq!(scene.state(id).await, S::Closed(CloseReason::NoCapacity));
-        assert_eq!(scene.made_at(Provider::Lambda), 0);
+        assert_eq!(scene.made_at(Provider::LAMBDA), 0);
         scene.close().await;
     })
     .await;

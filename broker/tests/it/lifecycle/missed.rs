@@ -178,7 +178,7 @@ async fn charged_when_missing(demand: Value, end: impl AsyncFn(&Scene, Reservati
         minute(&scene).await;
         let seen_at = scene.broker().now();
         let simulator = scene.simulator();
-        simulator.put_front(Provider::Voltagepark, Some(Front::EmptyList));
+        simulator.put_front(Provider::VOLTAGEPARK, Some(Front::EmptyList));
         simulator.drop_off_network(&machine).expect("it runs");
         for _ in 0..6 {
             minute(&scene).await;
@@ -296,14 +296,14 @@ async fn returned(scene: &Scene) -> LeaseId {
     let simulator = scene.simulator();
     let machine = simulator.running_machines().remove(0).id;
     minute(scene).await;
-    simulator.put_front(Provider::Voltagepark, Some(Front::EmptyList));
+    simulator.put_front(Provider::VOLTAGEPARK, Some(Front::EmptyList));
     simulator.drop_off_network(&machine).expect("it runs");
     for _ in 0..20 {
         minute(scene).await;
     }
     let gone = lease(scene, id).await;
     assert_eq!(gone.fall_reason, Some(LeaseEvent::Vanished));
-    simulator.put_front(Provider::Voltagepark, None);
+    simulator.put_front(Provider::VOLTAGEPARK, None);
     simulator.return_to_network(&machine).expect("it runs");
     let swept = sweep(scene.broker()).await.expect("an answer");
     assert_eq!(swept.returned, 1);

@@ -36,8 +36,8 @@ async fn what_runs_under_a_policy_is_kept_and_replaced_within_it() {
     for_each_database(async |store| {
         let mut scene = Scene::open(store).await;
         let dates = [
-            (Provider::Lambda, "2026-03-13"),
-            (Provider::Voltagepark, "2026-03-11"),
+            (Provider::LAMBDA, "2026-03-13"),
+            (Provider::VOLTAGEPARK, "2026-03-11"),
         ];
         with_evidence(&mut scene, &dates).await;
         let id = scene

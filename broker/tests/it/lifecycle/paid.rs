@@ -86,7 +86,7 @@ async fn what_is_paid_for_costs_nothing_until_it_ends_and_the_books_balance() {
         // The simulated provider knows of no contract and bills all of its time. Nobody owes the committed
         // part of that.
         let node = lines[0].offer.price_per_node_hour.to_decimal();
-        let owed = scene.payable(Provider::Lambda).await;
+        let owed = scene.payable(Provider::LAMBDA).await;
         let hours = scene.leases(id).await.into_iter().map(|lease| {
             let started = lease.started_at.expect("it ran");
             let gone = lease
@@ -101,7 +101,7 @@ async fn what_is_paid_for_costs_nothing_until_it_ends_and_the_books_balance() {
             Decimal::from((gone - from).num_seconds()) / Decimal::from(3_600)
         });
         let due = hours.sum::<Decimal>() * node;
-        assert!(owed < scene.billed_by(Provider::Lambda));
+        assert!(owed < scene.billed_by(Provider::LAMBDA));
         // Parts of seconds are not booked.
         let two_seconds = node / Decimal::from(1_800);
         assert!((owed - due).abs() < two_seconds, "{owed}, not {due}");

@@ -235,7 +235,7 @@ async fn assert_falls_and_is_left(store: &store::Store, fault: FaultKind, why: (
     let scene = Scene::open_pushed_node_by_node(store).await;
     let id = reserve_with_one_to_come(&scene).await;
     let waiting = nodes(&scene, &scene.leases(id).await[1..]);
-    scene.break_next(Provider::Voltagepark, fault);
+    scene.break_next(Provider::VOLTAGEPARK, fault);
     let found = look_at_release(&scene, waiting);
     scene.until(id, ReservationState::Active).await;
     let found = found.lock().expect("not poisoned").clone();
@@ -267,7 +267,7 @@ async fn an_order_that_cannot_be_pushed_to_is_named_when_its_own_time_is_over_th
     for_usual_database(async |store| {
         let scene = Scene::open_pushed_node_by_node(store).await;
         // Of the orders that go out at once the first, which is the second of all.
-        scene.break_next(Provider::Voltagepark, FaultKind::NeverCallsHome);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::NeverCallsHome);
         hold_first_order_back(&scene);
         let id = scene.reserve(training(24)).await;
         scene.work().await;
@@ -300,7 +300,7 @@ async fn a_slow_pair_of_nodes_that_were_pushed_to_falls_with_both_orders_named()
     for_usual_database(async |store| {
         let scene = Scene::open_pushed_node_by_node(store).await;
         // Of the first order, whose node sends slowly to the second.
-        scene.break_next(Provider::Voltagepark, FaultKind::SlowLink);
+        scene.break_next(Provider::VOLTAGEPARK, FaultKind::SlowLink);
         let id = scene.reserve(training(24)).await;
         scene.work().await;
         scene.until(id, ReservationState::Active).await;

@@ -44,7 +44,7 @@ impl Transport for Cut {
 /// A lease of one GPU, with one node that shows so many of this kind and memory, and sends nothing after this
 /// step.
 async fn silent_after(scene: &Scene, after: Step, gpu: (&str, u32, u32)) -> Lease {
-    scene.break_next(Provider::Lambda, FaultKind::NeverCallsHome);
+    scene.break_next(Provider::LAMBDA, FaultKind::NeverCallsHome);
     let id = scene.reserve(fleet(1)).await;
     scene.work().await;
     scene.turn(300).await;

@@ -90,7 +90,7 @@ async fn a_machine_that_no_row_of_ours_knows_is_never_touched() {
         let simulator = scene.simulator();
         for name in ["gpb-like-ours", "somebodys-box"] {
             simulator
-                .add_foreign_machine(Provider::Lambda, "gpu_1x_a10", "us-east-1", 1, name)
+                .add_foreign_machine(Provider::LAMBDA, "gpu_1x_a10", "us-east-1", 1, name)
                 .expect("there is room");
         }
         // The mark of another broker, or of rows that a restored database has lost.

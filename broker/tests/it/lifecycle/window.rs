@@ -70,7 +70,7 @@ async fn what_is_not_handed_off_by_its_latest_start_is_given_up_for_nothing() {
         }
         scene.assert_settled().await;
         assert_eq!(
-            scene.made_at(Provider::Voltagepark),
+            scene.made_at(Provider::VOLTAGEPARK),
             2,
             "they were on their way"
         );

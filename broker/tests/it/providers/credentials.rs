@@ -11,7 +11,7 @@ use crate::service::{Answer, Service};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_credential_takes_over_on_every_replica_and_a_bad_one_changes_nothing() {
-    let provider = Provider::Lambda;
+    let provider = Provider::LAMBDA;
     let service = without(provider).await;
     let admin = service.key("operators", Role::Admin).await;
     let (broker, other) = (service.world.broker(), replica(&service, provider).await);
@@ -64,12 +64,12 @@ async fn a_change_of_credential_takes_over_on_every_replica_and_a_bad_one_change
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_credential_is_refused_in_clear_words_and_nothing_is_kept() {
-    let service = without(Provider::Lambda).await;
+    let service = without(Provider::LAMBDA).await;
     let admin = service.key("operators", Role::Admin).await;
     let caller = service.with(&admin);
     let post = async |body: Value| caller.post("/v1/providers", &body).await;
     let with = |credential: Value| {
-        let mut entry = entry(&service, Provider::Lambda);
+        let mut entry = entry(&service, Provider::LAMBDA);
         entry["credential"] = credential;
         entry
     };
@@ -144,7 +144,7 @@ async fn a_check_says_what_it_found_or_what_is_wrong_and_keeps_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_is_in_no_answer_and_in_no_entry_of_the_log() {
-    let service = without(Provider::Lambda).await;
+    let service = without(Provider::LAMBDA).await;
     let admin = service.key("operators", Role::Admin).await;
     let member = service.key("operators", Role::Member).await;
     let (caller, path) = (service.with(&admin), "/v1/providers/lambda");
@@ -188,7 +188,7 @@ async fn a_credential_is_in_no_answer_and_in_no_entry_of_the_log() {
         assert!(!answer.text.contains("in-the-mine"), "{}", answer.text);
     }
     let row = service.world.broker().store().providers();
-    let row = row.find(&id_of(Provider::Lambda)).await.expect("reads");
+    let row = row.find(&id_of(Provider::LAMBDA)).await.expect("reads");
     assert!(!format!("{row:?}").contains("mine"), "{row:?}");
     service.stop().await;
 }

@@ -19,12 +19,12 @@ async fn a_provider_in_quarantine_takes_no_new_hold_and_says_why_until_it_ends()
     let member = service.key("acme", Role::Member).await;
     let (broker, caller) = (service.world.broker(), service.with(&member));
     ssh_key(&service, &member).await;
-    let open = quotes(&service, &member, Provider::Lambda, 2).await;
+    let open = quotes(&service, &member, Provider::LAMBDA, 2).await;
     let running = ordered(&service, &member, &open[0]).await;
     let plan = async || {
         let caught_up = ingest::catch_up(broker).await;
         caught_up.expect("the database answers");
-        let plan = caller.post("/v1/plans", &anything_at(Provider::Lambda));
+        let plan = caller.post("/v1/plans", &anything_at(Provider::LAMBDA));
         plan.await.expect(201)
     };
     let before = plan().await;
@@ -54,7 +54,7 @@ async fn a_provider_in_quarantine_takes_no_new_hold_and_says_why_until_it_ends()
     let quote = json!({ "plan_id": before["id"] });
     let refused = caller.post("/v1/quotes", &quote).await;
     refused.refused(409, "provider_quarantined");
-    let in_one_call = json!({ "demand": anything_at(Provider::Lambda) });
+    let in_one_call = json!({ "demand": anything_at(Provider::LAMBDA) });
     let refused = caller.post("/v1/reservations", &in_one_call).await;
     refused.refused(409, "nothing_matches");
     let shown = caller.get(PATH).await.expect(200);

@@ -24,11 +24,11 @@ async fn a_machine_that_is_missed_and_returns_is_named_to_those_whom_it_concerns
     let member = service.key("acme", Role::Member).await;
     let admin = service.key("acme", Role::Admin).await;
     ssh_key(&service, &member).await;
-    let path = reserve(&service, &member, &anything_at(Provider::Runpod)).await;
+    let path = reserve(&service, &member, &anything_at(Provider::RUNPOD)).await;
     let lease = async || service.with(&member).get(&path).await.expect(200)["leases"][0].clone();
     let simulator = service.world.simulator();
     let machine = simulator.running_machines().remove(0).id;
-    simulator.put_front(Provider::Runpod, Some(Front::EmptyList));
+    simulator.put_front(Provider::RUNPOD, Some(Front::EmptyList));
     simulator.drop_off_network(&machine).expect("it runs");
     pass_minutes(&service, 8).await;
     let missed = lease().await;
@@ -39,7 +39,7 @@ async fn a_machine_that_is_missed_and_returns_is_named_to_those_whom_it_concerns
     assert_eq!(gone["fall_reason"], "vanished", "{gone}");
     assert_eq!(gone["missing_since"], Value::Null);
 
-    simulator.put_front(Provider::Runpod, None);
+    simulator.put_front(Provider::RUNPOD, None);
     let swept = sweep(service.world.broker()).await.expect("an answer");
     assert_eq!((swept.returned, swept.ended), (1, 0));
     let returned = async |key: &Key| {

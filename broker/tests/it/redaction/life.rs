@@ -40,7 +40,7 @@ const DIRECTORY: &str = "REDACTION_LIFE";
 const NAME: &str = "redaction::life::a_whole_life_shows_no_secret";
 const PANIC: &str = "the detour ends in a river";
 /// The provider that is entered in the middle of the life; the others are connected from its start.
-const LATER: Provider = Provider::Runpod;
+const LATER: Provider = Provider::RUNPOD;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_life_shows_no_secret() {
@@ -308,7 +308,7 @@ impl Life {
             .expect(200);
         let id = text(&held["items"][0]["id"]);
         let simulator = self.service.world.simulator();
-        let fault = Fault::new(Provider::Lambda, FaultKind::MissingGpu);
+        let fault = Fault::new(Provider::LAMBDA, FaultKind::MissingGpu);
         simulator.break_next(fault).expect("a fault that fits");
         let confirm = format!("POST /v1/reservations/{id}/confirm");
         self.heard.ask(&caller, &confirm, None).await.expect(200);

@@ -98,10 +98,10 @@ async fn what_is_done_with_providers_keeps_to_the_terminal() {
         simulation(&shell).await;
         let later = SystemClock.now() + chrono::TimeDelta::hours(1);
         let names = [
-            ("url", market.url(Provider::Runpod)),
+            ("url", market.url(Provider::RUNPOD)),
             (
                 "key",
-                shell.write("key", &market.credential(Provider::Runpod)),
+                shell.write("key", &market.credential(Provider::RUNPOD)),
             ),
             ("later", later.format("%Y-%m-%dT%H:%M:%SZ").to_string()),
         ];

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use actix_web::http::StatusCode;
-use chrono::{DateTime, Utc};
 use rust_decimal::prelude::ToPrimitive;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::exchange::Reply;
-use crate::machine::{Order, Phase, Record};
-use crate::market::COMMUNITY;
+use super::{COMMUNITY, is_community, places, sku};
+use crate::kit::*;
 
 /// The owner of the machines that a pod runs on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -61,55 +58,43 @@ const fn one() -> u32 {
     1
 }
 
-impl PodBody {
-    /// Reads the body, or returns its fault in the service's own form.
-    pub(super) fn parse(body: &[u8]) -> Result<Self, Reply> {
-        let body: Self =
-            serde_json::from_slice(body).map_err(|error| unprocessable(&error.to_string()))?;
-        if body.name.is_empty() {
-            return Err(unprocessable("$.name: must not be empty"));
-        }
-        if body.gpu.count == 0 || body.disk == Some(0) {
-            return Err(unprocessable("$: a count or a disk of at least 1"));
-        }
-        if body.env.keys().any(|name| !is_variable(name)) {
-            return Err(unprocessable("$.env: a name that no shell knows"));
-        }
-        Ok(body)
-    }
-
-    pub(super) fn sku(&self) -> String {
-        format!("{}x {}", self.gpu.count, self.gpu.id)
-    }
-
-    /// The places where the pod may be, and the rest of its order.
-    pub(super) fn into_order(self) -> (Vec<String>, Order) {
-        let places = match self.cloud {
-            Cloud::Secure => self.data_center_ids.clone(),
-            Cloud::Community => vec![COMMUNITY.to_owned()],
-        };
-        let order = Order {
-            sku: self.sku(),
-            nodes: 1,
-            user_data: Some(start_script(&self.args, &self.env)),
-            authorized_keys: authorized_keys(&self.env),
-            tags: Some(json!({
-                "image": self.image,
-                "args": self.args,
-                "disk": self.disk,
-                "ports": self.ports,
-                "env": self.env,
-            })),
-            name: self.name,
-            ..Order::default()
-        };
-        (places, order)
-    }
+pub(super) fn order(call: &Call<'_>, request: &Request) -> Result<Order, Refusal> {
+    let body: PodBody = request.json()?;
+    require(!body.name.is_empty(), "$.name: must not be empty")?;
+    require(
+        body.gpu.count > 0 && body.disk != Some(0),
+        "$: a count or a disk of at least 1",
+    )?;
+    require(
+        body.env.keys().all(|name| is_variable(name)),
+        "$.env: a name that no shell knows",
+    )?;
+    let sku = sku(body.gpu.count, &body.gpu.id);
+    let named = match body.cloud {
+        Cloud::Secure => body.data_center_ids,
+        Cloud::Community => vec![COMMUNITY.to_owned()],
+    };
+    Ok(Order {
+        places: places(call, &sku, named),
+        sku,
+        nodes: 1,
+        user_data: Some(start_script(&body.args, &body.env)),
+        authorized_keys: authorized_keys(&body.env),
+        echo: json!({
+            "image": body.image,
+            "args": body.args,
+            "disk": body.disk,
+            "ports": body.ports,
+            "env": body.env,
+        }),
+        name: body.name,
+        ..Order::default()
+    })
 }
 
-fn unprocessable(why: &str) -> Reply {
+pub(super) fn unprocessable(why: &str) -> Reply {
     Reply::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
+        422,
         json!({ "title": "Unprocessable Entity", "status": 422, "detail": "invalid body", "errors": [why] }),
     )
 }
@@ -147,26 +132,22 @@ pub(super) fn start_script(args: &str, env: &BTreeMap<String, String>) -> String
 }
 
 /// A pod as it is listed.
-pub(super) fn pod(record: &Record, now: DateTime<Utc>) -> Value {
-    let phase = record.phase(now);
-    let assigned = now >= record.created_at + record.boot / 2;
-    let status = match phase {
-        Phase::Booting if assigned => "STARTING",
-        Phase::Booting => "PROVISIONING",
-        Phase::Running => "RUNNING",
-        Phase::Failed => "ERROR",
-        Phase::Ending | Phase::Gone => "TERMINATED",
+pub(super) fn pod(shown: &Shown<'_>) -> Value {
+    let assigned = shown.now >= shown.created_at + shown.boot / 2;
+    let status = match shown.status() {
+        "PROVISIONING" if assigned => "STARTING",
+        other => other,
     };
-    let up = phase == Phase::Running;
-    let ordered = record.order.tags.clone().unwrap_or_default();
-    let community = record.row.is_community();
+    let up = shown.is_up();
+    let ordered = &shown.order.echo;
+    let community = is_community(&shown.row);
     let open = |port: &str| {
         let ports = ordered["ports"].as_array();
         ports.is_some_and(|ports| ports.iter().any(|open| open == port))
     };
-    let host = record.hosts.first().filter(|_| up && open("22/tcp"));
+    let host = shown.host().filter(|_| open("22/tcp"));
     // Every pod publishes its port 22 under another number, on an address of its own.
-    let public_port = record.ssh_port;
+    let public_port = shown.ssh_port;
     let direct = host.map(|host| {
         json!({
             "host": host.public_ip,
@@ -178,10 +159,10 @@ pub(super) fn pod(record: &Record, now: DateTime<Utc>) -> Value {
     let published = host.map(
         |host| json!({ "private": 22, "public": public_port, "type": "tcp", "ip": host.public_ip }),
     );
-    let started_at = record.created_at + record.boot;
+    let started_at = shown.up_at();
     json!({
-        "id": record.id,
-        "name": record.order.name,
+        "id": shown.id,
+        "name": shown.order.name,
         "image": ordered["image"],
         "args": ordered["args"],
         "disk": ordered["disk"],
@@ -191,20 +172,20 @@ pub(super) fn pod(record: &Record, now: DateTime<Utc>) -> Value {
         "status": status,
         "actions": ["stop", "restart", "terminate"],
         "mounts": {},
-        "gpu": { "id": record.row.sku, "count": record.row.gpus },
+        "gpu": { "id": shown.row.sku, "count": shown.row.gpus },
         "cloud": if community { "COMMUNITY" } else { "SECURE" },
-        "dataCenterId": (assigned && !community).then_some(&record.order.place),
+        "dataCenterId": (assigned && !community).then_some(shown.place()),
         "cudaVersion": "12.8",
         "ssh": { "proxy": null, "direct": direct },
         "template": null,
-        "cost": record.price_usd_hour().to_f64(),
+        "cost": shown.price_usd_hour().to_f64(),
         "locked": false,
         "globalNetworking": { "enabled": false },
         "runtime": up.then(|| json!({
-            "uptime": (now - started_at).num_seconds(),
+            "uptime": (shown.now - started_at).num_seconds(),
             "ports": published.into_iter().collect::<Vec<_>>(),
         })),
-        "createdAt": record.created_at.to_rfc3339(),
+        "createdAt": shown.created_at.to_rfc3339(),
         "startedAt": up.then(|| started_at.to_rfc3339()),
     })
 }

@@ -3,27 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use actix_web::http::StatusCode;
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value, json};
 
-use super::wire::{Cloud, authorized_keys, is_variable, start_script};
-use crate::exchange::{Call, Reply};
-use crate::machine::Order;
-use crate::market::{COMMUNITY, Row};
-use crate::world::SimulatedMarket;
-use crate::{FaultKind, Provider};
-
-/// The request in a body.
-pub(super) enum Asked {
-    /// The listing, by the text of the query.
-    Listing(String),
-    Bid(Box<BidInput>),
-    /// A request that is not known here, for this reason.
-    Nonsense(String),
-}
+use super::wire::{self, Cloud, authorized_keys, is_variable, start_script};
+use super::{COMMUNITY, is_community, places, sku};
+use crate::FaultKind;
+use crate::kit::*;
 
 #[derive(Debug, Deserialize)]
 struct Body {
@@ -32,33 +20,37 @@ struct Body {
     variables: Value,
 }
 
-impl Asked {
-    pub(super) fn parse(body: &[u8]) -> Self {
-        let body: Body = match serde_json::from_slice(body) {
-            Ok(body) => body,
-            Err(error) => return Self::Nonsense(error.to_string()),
-        };
-        if body.query.contains("podRentInterruptable") {
-            return match BidInput::deserialize(&body.variables["input"]) {
-                Ok(bid) => Self::Bid(Box::new(bid)),
-                Err(error) => Self::Nonsense(format!("Variable \"$input\": {error}")),
-            };
-        }
-        if body.query.contains("gpuTypes") {
-            return Self::Listing(body.query);
-        }
-        Self::Nonsense("Cannot query this field".to_owned())
+/// The bid, or the listing, which answers every other query too.
+pub(super) fn route(request: &Request) -> Route {
+    let body: Result<Body, Refusal> = request.json();
+    if body.is_ok_and(|body| body.query.contains("podRentInterruptable")) {
+        return Route::launch(order, |made| accepted(&wire::pod(made)));
     }
+    Route::to(Operation::Catalog, |call, request| {
+        let body: Body = request.json()?;
+        let is_listing = body.query.contains("gpuTypes");
+        require(is_listing, "Cannot query this field")?;
+        Ok(listing(call, &body.query))
+    })
 }
 
 /// An answer with nothing but an error. The status is 200 all the same.
-pub(super) fn error(message: &str, code: &str) -> Reply {
+pub(super) fn refuse(refusal: &Refusal, message: &str) -> Reply {
+    let code = match refusal {
+        Refusal::Unauthorized => "UNAUTHENTICATED",
+        Refusal::Invalid(_) => "BAD_USER_INPUT",
+        _ => "RUNPOD",
+    };
+    let message = match refusal {
+        Refusal::Unauthorized => "Unauthorized",
+        _ => message,
+    };
     let problem = json!({ "message": message, "extensions": { "code": code } });
     Reply::ok(json!({ "data": null, "errors": [problem] }))
 }
 
 /// The answer to a bid that was accepted, from the pod as REST shows it.
-pub(super) fn made(pod: &Value) -> Reply {
+fn accepted(pod: &Value) -> Reply {
     let made = json!({
         "id": pod["id"],
         "name": pod["name"],
@@ -66,39 +58,31 @@ pub(super) fn made(pod: &Value) -> Reply {
         "gpuCount": pod["gpu"]["count"],
         "costPerHr": pod["cost"],
     });
-    Reply::new(
-        StatusCode::OK,
-        json!({ "data": { "podRentInterruptable": made } }),
-    )
+    Reply::ok(json!({ "data": { "podRentInterruptable": made } }))
 }
 
 /// Prices and stock of everything that is sold.
-pub(super) fn listing(call: &Call<'_>, query: &str) -> Reply {
-    let rows: Vec<&Row> = call.world.rows(Provider::Runpod).collect();
+fn listing(call: &Call<'_>, query: &str) -> Reply {
+    let rows: Vec<&Row> = call.rows().collect();
     let ids: BTreeSet<&str> = rows.iter().map(|row| row.sku.as_str()).collect();
     let mut types: Vec<Value> = ids.iter().map(|id| gpu_type(id, &rows, query)).collect();
     types.push(no_type(query));
     let places: BTreeSet<&str> = rows
         .iter()
-        .filter(|row| !row.is_community())
+        .filter(|row| !is_community(row))
         .map(|row| row.place.as_str())
         .collect();
     let mut centers: Vec<Value> = places
         .iter()
         .map(|place| data_center(place, &rows, query))
         .collect();
-    let mut errors = None;
     if call.fault == Some(FaultKind::EmptyCatalog) {
-        types.clear();
         centers.clear();
     }
-    if call.fault == Some(FaultKind::PartialCatalog) {
-        types.truncate(types.len() / 2);
-        errors = Some(json!([{ "message": "Something went wrong" }]));
-    }
+    let types = call.catalog(types);
     let mut body = json!({ "data": { "gpuTypes": types, "dataCenters": centers } });
-    if let Some(errors) = errors {
-        body["errors"] = errors;
+    if call.fault == Some(FaultKind::PartialCatalog) {
+        body["errors"] = json!([{ "message": "Something went wrong" }]);
     }
     Reply::ok(body)
 }
@@ -150,7 +134,7 @@ fn selected(mut fields: Map<String, Value>, query: &str) -> Map<String, Value> {
 fn gpu_type(id: &str, rows: &[&Row], query: &str) -> Value {
     let on = |secure: bool| {
         let of_type = rows.iter().filter(move |row| row.sku == id);
-        of_type.filter(move |row| row.is_community() != secure)
+        of_type.filter(move |row| is_community(row) != secure)
     };
     let price = |secure| {
         let price = on(secure).next().map(|row| row.price_usd_hour);
@@ -248,7 +232,7 @@ fn floor(row: &Row) -> Decimal {
 /// The input of a bid. Fields that change nothing here are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct BidInput {
+struct BidInput {
     bid_per_gpu: Number,
     cloud_type: Cloud,
     gpu_count: u32,
@@ -272,55 +256,48 @@ struct Variable {
     value: String,
 }
 
-impl BidInput {
-    pub(super) fn sku(&self) -> String {
-        format!("{}x {}", self.gpu_count, self.gpu_type_id)
-    }
-
-    /// The places where the pod may be, and the rest of its order.
-    pub(super) fn into_order(
-        self,
-        world: &SimulatedMarket,
-    ) -> Result<(Vec<String>, Order), &'static str> {
-        let sku = self.sku();
-        let bid = Decimal::from_str_exact(&self.bid_per_gpu.to_string());
-        let bid = bid.map_err(|_| "bidPerGpu: no price")?;
-        let mut rows = world.rows(Provider::Runpod);
-        let secure = self.cloud_type == Cloud::Secure;
-        let row = rows.find(|row| row.key() == sku && row.is_community() != secure);
-        if row.is_some_and(|row| bid < floor(row)) {
-            return Err("Your bid is too low");
-        }
-        if self.env.iter().any(|variable| !is_variable(&variable.key)) {
-            return Err("env: a name that no shell knows");
-        }
-        let places = match self.cloud_type {
-            Cloud::Secure => self.data_center_id.into_iter().collect(),
-            Cloud::Community => vec![COMMUNITY.to_owned()],
-        };
-        let env = self
-            .env
-            .into_iter()
-            .map(|variable| (variable.key, variable.value));
-        let env: BTreeMap<String, String> = env.collect();
-        let order = Order {
-            sku,
-            nodes: 1,
-            name: self.name,
-            user_data: Some(start_script(&self.docker_args, &env)),
-            authorized_keys: authorized_keys(&env),
-            bid_usd_hour: Some(bid),
-            tags: Some(json!({
-                "image": self.image_name,
-                "args": self.docker_args,
-                "disk": self.container_disk_in_gb,
-                "ports": self.ports.split(',').map(str::trim).collect::<Vec<_>>(),
-                "env": env,
-            })),
-            ..Order::default()
-        };
-        Ok((places, order))
-    }
+fn order(call: &Call<'_>, request: &Request) -> Result<Order, Refusal> {
+    let body: Body = request.json()?;
+    let bid = BidInput::deserialize(&body.variables["input"]);
+    let bid = bid.map_err(|error| Refusal::Invalid(format!("Variable \"$input\": {error}")))?;
+    let sku = sku(bid.gpu_count, &bid.gpu_type_id);
+    let price = Decimal::from_str_exact(&bid.bid_per_gpu.to_string());
+    let price = price.map_err(|_| Refusal::Invalid("bidPerGpu: no price".to_owned()))?;
+    let secure = bid.cloud_type == Cloud::Secure;
+    let mut rows = call.rows();
+    let row = rows.find(|row| row.key() == sku && is_community(row) != secure);
+    require(
+        row.is_none_or(|row| price >= floor(row)),
+        "Your bid is too low",
+    )?;
+    let is_env = bid.env.iter().all(|variable| is_variable(&variable.key));
+    require(is_env, "env: a name that no shell knows")?;
+    let named = match bid.cloud_type {
+        Cloud::Secure => bid.data_center_id.into_iter().collect(),
+        Cloud::Community => vec![COMMUNITY.to_owned()],
+    };
+    let env = bid
+        .env
+        .into_iter()
+        .map(|variable| (variable.key, variable.value));
+    let env: BTreeMap<String, String> = env.collect();
+    Ok(Order {
+        places: places(call, &sku, named),
+        sku,
+        nodes: 1,
+        name: bid.name,
+        user_data: Some(start_script(&bid.docker_args, &env)),
+        authorized_keys: authorized_keys(&env),
+        bid_usd_hour: Some(price),
+        echo: json!({
+            "image": bid.image_name,
+            "args": bid.docker_args,
+            "disk": bid.container_disk_in_gb,
+            "ports": bid.ports.split(',').map(str::trim).collect::<Vec<_>>(),
+            "env": env,
+        }),
+        ..Order::default()
+    })
 }
 
 #[cfg(test)]
