@@ -96,8 +96,8 @@ pub struct Order {
     pub user_data: Option<String>,
     /// The bid, in the basis of the market file, in place of the list price.
     pub bid_usd_hour: Option<Decimal>,
-    /// Someone else's with the same account.
-    pub(crate) foreign: bool,
+    /// Someone else's with the same account; the kit sets it.
+    pub foreign: bool,
 }
 
 impl Order {

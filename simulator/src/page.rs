@@ -82,9 +82,8 @@ impl Paging {
         };
         let start = match self.by {
             By::Offset(name) => number(name, ""),
-            By::Number(name) => {
-                number(name, "").map(|page| page.saturating_sub(1).saturating_mul(self.limit(request)))
-            }
+            By::Number(name) => number(name, "")
+                .map(|page| page.saturating_sub(1).saturating_mul(self.limit(request))),
             By::Cursor(name) => number(name, CURSOR),
         };
         start.unwrap_or(0)

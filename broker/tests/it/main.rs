@@ -12,7 +12,6 @@ mod chaos;
 mod cli;
 mod client;
 mod commitments;
-mod conformance;
 mod credentials;
 mod credits;
 mod cross_tenant;

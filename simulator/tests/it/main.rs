@@ -2,11 +2,15 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod bills;
+mod conformance;
 mod control;
 mod eventually;
+mod every_twin;
 mod faults;
 mod fronts;
+mod kit;
 mod lambda;
 mod nodes;
 mod runpod;

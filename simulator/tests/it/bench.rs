@@ -1,0 +1,97 @@
+//! A simulated provider with the adapter that speaks to it, in the other side's words.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapters::{Adapter, Http, HttpConfig, registry};
+use market::catalog::CatalogReading;
+use market::ids::{LeaseId, ProviderId};
+use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId};
+use secrecy::SecretString;
+use simulator::{Clock as _, Provider, Simulator};
+
+use crate::stage::{KEY, Stage, TurnedClock};
+
+pub struct Bench {
+    pub provider: Provider,
+    pub simulator: Simulator,
+    pub clock: Arc<TurnedClock>,
+    pub adapter: &'static dyn Adapter,
+    pub http: Http,
+}
+
+impl Bench {
+    /// One for each simulated provider that has an adapter.
+    pub async fn all() -> Vec<Self> {
+        let mut benches = Vec::new();
+        for provider in Provider::ALL {
+            let id = ProviderId::parse(provider.as_str()).unwrap();
+            if let Some(adapter) = registry::by_id(&id) {
+                benches.push(Self::of(provider, adapter).await);
+            }
+        }
+        benches
+    }
+
+    async fn of(provider: Provider, adapter: &'static dyn Adapter) -> Self {
+        let Stage {
+            simulator, clock, ..
+        } = Stage::new().await;
+        let credential = SecretString::from(simulator.credential(provider));
+        let http = Http::live(HttpConfig {
+            base_url: simulator.url(provider),
+            allow_loopback: true,
+            call_spacing: Duration::ZERO,
+            order_spacing: Duration::ZERO,
+            read_attempts: 1,
+            ..HttpConfig::of(adapter.profile(), Some(credential))
+        });
+        Self {
+            provider,
+            simulator,
+            clock,
+            adapter,
+            http: http.unwrap(),
+        }
+    }
+
+    pub async fn read_catalog(&self) -> CatalogReading {
+        let reading = self
+            .adapter
+            .read_catalog(&self.http, self.clock.now())
+            .await;
+        reading.unwrap()
+    }
+
+    /// Orders one node of something that is free.
+    pub async fn order(&self) -> ProviderLease {
+        let offers = self.read_catalog().await.offers.into_iter();
+        let mut free = offers.filter(|offer| offer.orderable && offer.availability.may_hold(1));
+        let order = LeaseOrder {
+            client_token: ClientToken::of(LeaseId::from_uuid(uuid::Uuid::from_u128(7))),
+            offer: free.next().unwrap(),
+            nodes: 1,
+            ssh_public_keys: vec![KEY.to_owned()],
+            startup_script: "#!/bin/sh\n:\n".to_owned(),
+        };
+        let lease = self.adapter.request_lease(&self.http, &order).await;
+        lease.unwrap_or_else(|error| panic!("{}: {error}", self.provider))
+    }
+
+    /// The provider's own word for the status of a lease.
+    pub async fn status(&self, id: &ProviderLeaseId) -> Option<String> {
+        let read = self.adapter.read_lease(&self.http, id).await;
+        let read = read.unwrap_or_else(|error| panic!("{}: {error}", self.provider));
+        read.map(|lease| lease.raw_status)
+    }
+
+    /// Whether the adapter takes the end of a lease for accepted, or for needless.
+    pub async fn release(&self, id: &ProviderLeaseId) -> bool {
+        self.adapter.release_lease(&self.http, id).await.is_ok()
+    }
+
+    /// Lets time pass until a machine that was just ordered is up.
+    pub fn boot(&self) {
+        self.clock.turn(self.provider.timing().boot_seconds.into());
+    }
+}
