@@ -244,6 +244,15 @@ impl Call<'_> {
         things.map(self.provider.twin().thing).collect()
     }
 
+    /// The one with this id.
+    ///
+    /// Errors: [`Refusal::NoSuchThing`].
+    pub fn thing(&self, kind: &str, id: &str) -> Result<&Thing, Refusal> {
+        let mut things = self.things(kind).into_iter();
+        let thing = things.find(|thing| thing.id == id);
+        thing.ok_or(Refusal::NoSuchThing)
+    }
+
     /// The first one with this name.
     pub fn thing_named(&self, kind: &str, name: &str) -> Option<&Thing> {
         let mut things = self.things(kind).into_iter();

@@ -8,7 +8,7 @@ use market::catalog::CatalogReading;
 use market::ids::{LeaseId, ProviderId};
 use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId};
 use secrecy::SecretString;
-use simulator::{Clock as _, Provider, Simulator};
+use simulator::{Clock as _, Fault, FaultKind, Provider, Simulator};
 
 use crate::stage::{KEY, Stage, TurnedClock};
 
@@ -53,6 +53,16 @@ impl Bench {
             adapter,
             http: http.unwrap(),
         }
+    }
+
+    /// Breaks the next calls; not where the twin declares that it cannot happen.
+    pub fn breaks(&self, kind: FaultKind, times: u32) -> bool {
+        let fault = Fault::new(self.provider, kind).times(times);
+        let broken = self.simulator.break_next(fault);
+        if let Err(why) = &broken {
+            println!("{why}");
+        }
+        broken.is_ok()
     }
 
     pub async fn read_catalog(&self) -> CatalogReading {

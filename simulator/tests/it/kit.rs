@@ -86,8 +86,11 @@ fn script(_: &Call<'_>, request: &Request) -> Result<NewThing, Refusal> {
 fn order(call: &Call<'_>, request: &Request) -> Result<Order, Refusal> {
     let body = request.fields()?;
     let keys = call.public_keys(&body.texts("keys", 0..=9)?)?;
+    let script = body.optional("script", 99)?;
+    let script = script.map(|id| call.thing("script", &id)).transpose()?;
     Ok(Order {
         authorized_keys: keys,
+        user_data: script.map(|script| script.name.clone()),
         ..Order::of(body.text("type")?, body.text("place")?)
     })
 }
@@ -318,6 +321,9 @@ async fn what_is_left_beside_the_machines_is_counted() {
     order["keys"] = json!(["theirs"]);
     assert_eq!(launch(&stage, &order).await.status(), 404);
     order["keys"] = json!(["ours"]);
+    order["script"] = json!("0");
+    assert_eq!(launch(&stage, &order).await.status(), 404);
+    order["script"] = json!(stage.simulator.things(BY_HEADER)[1].id);
     assert_eq!(launch(&stage, &order).await.status(), 202);
 
     let path = format!("/keys/{}", made["id"].as_str().unwrap());
