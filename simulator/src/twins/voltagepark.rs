@@ -67,15 +67,18 @@ fn route(request: &Request) -> Option<Route> {
 }
 
 fn refuse(refusal: &Refusal, _: &Request) -> Reply {
-    let (status, detail) = match refusal {
-        Refusal::SoldOut | Refusal::UnknownSku => (400, json!("Not enough GPUs at this location")),
-        Refusal::NotYet => (400, json!("A pending rental cannot be terminated")),
-        Refusal::NoSuchMachine => (404, json!("Rental not found")),
-        Refusal::Invalid(why) => (
-            422,
-            json!([{ "loc": ["body"], "msg": why, "type": "value_error" }]),
-        ),
-        other => (other.status(), json!(other.words())),
+    let detail = match refusal {
+        Refusal::SoldOut | Refusal::UnknownSku => json!("Not enough GPUs available here"),
+        Refusal::NotYet => json!("A pending rental cannot be terminated"),
+        Refusal::NoSuchMachine => json!("Rental not found"),
+        Refusal::UnknownPlace => json!("Location not found"),
+        Refusal::Invalid(why) => json!([{ "loc": ["body"], "msg": why, "type": "value_error" }]),
+        other => json!(other.words()),
+    };
+    let status = match refusal {
+        Refusal::Invalid(_) => 422,
+        Refusal::UnknownSku => 400,
+        other => other.status(),
     };
     Reply::new(status, json!({ "detail": detail }))
 }
@@ -93,12 +96,11 @@ fn location(rows: &[&Row]) -> Value {
     let price = |network| of(network).map(|row| row.price_usd_hour.to_string());
     let free_gpus = |network| of(network).map_or(0, |row| row.free_nodes * row.gpus);
     json!({
-        "id": rows[0].place,
+        "id": rows[0].place, "specs_per_node": specs(rows[0]),
         "gpu_price_ethernet": price(Ethernet), "gpu_price_infiniband": price(Infiniband),
         "gpu_count_ethernet": free_gpus(Ethernet), "gpu_count_infiniband": free_gpus(Infiniband),
         "reserved_gpu_count_infiniband_cluster_one": null,
         "reserved_gpu_count_infiniband_cluster_two": null,
-        "specs_per_node": specs(rows[0]),
     })
 }
 
@@ -119,8 +121,7 @@ fn machine(shown: &Shown<'_>) -> Value {
         "creation_timestamp": shown.created_at.to_rfc3339(),
         "power_status": if shown.is_up() { "Running" } else { "Stopped" },
         "node_count": shown.nodes(), "node_networking": up.map(address).collect::<Vec<_>>(),
-        "specs_per_node": specs(&shown.row),
-        "network_type": shown.row.network.map(Network::as_str),
+        "specs_per_node": specs(&shown.row), "network_type": shown.row.network.map(Network::as_str),
         "rate_hourly": shown.price_usd_hour().to_string(), "location_id": shown.place(),
         "username": "ubuntu", "sub_order": null, "storage_id": null, "tags": shown.order.echo,
     })
