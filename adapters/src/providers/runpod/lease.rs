@@ -1,140 +1,142 @@
 //! Orders at RunPod and the resulting pods.
 //!
-//! REST v2 creates on-demand pods and has no bids; GraphQL creates a spot pod by a bid. From then on both are
-//! pods of REST v2.
+//! A pod has no cloud-init. The start-up script and the keys of the order are variables of the container's
+//! environment, and its command runs the script before anything else. The keys of the account are never
+//! touched: the interface can only replace all of them.
 
-use std::collections::BTreeMap;
-
-use chrono::{DateTime, Utc};
-use market::money::Money;
-use market::offer::Terms;
-use market::order::{
-    LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State, ProviderNode,
-};
+use market::order::{LeaseOrder, LeaseRef, ProviderLease, ProviderLeaseState as State};
 use market::quantity::GpuCount;
-use rust_decimal::Decimal;
-use rust_decimal::prelude::ToPrimitive;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::{Value, json};
 
-use super::container::{DISK_GB, IMAGE, MIN_CUDA, NewPod, SSH_PORTS, START_COMMAND, cannot};
-use super::{COMMUNITY, graphql, sku};
+use super::{COMMUNITY, Cloud, PROFILE, refusal_of, sku};
 use crate::adapter::Release;
 use crate::error::{AdapterError, Refusal};
-use crate::gate;
-use crate::http::{Answer, Http, Purpose, is_id, segment};
-use crate::providers::address;
+use crate::http::{Answer, Http, Next, Paging, Purpose, is_id, segment};
+use crate::providers::{address, ssh};
+use crate::reading::parse;
+use crate::{gate, images};
 
 const PODS: &str = "/v2/pods";
+
+/// A page may hold fewer pods than it could.
+const PAGING: Paging = Paging {
+    records: "/pods",
+    total: "",
+    size: ("limit", 1_000),
+    next: Next::Cursor {
+        parameter: "cursor",
+        at: "/pagination/nextCursor",
+    },
+};
+
+/// The usual image: an official one, which starts an SSH server for the keys in `PUBLIC_KEY`.
+const IMAGE: &str = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404";
+
+/// The CUDA version of the usual image, below which a host cannot run it.
+const MIN_CUDA: &str = "12.8";
+
+/// The usual disk, enough for the agent and a model of usual size. Units: GB.
+const DISK_GB: u32 = 50;
+
+/// The port of the SSH server, which every pod publishes under a number of its own.
+const SSH_PORT: u16 = 22;
+
+/// The largest order that the interface takes. Units: bytes.
+const MOST_BODY_BYTES: usize = 102_400;
+
+/// What the container runs. The script's variable is gone before anything else sees it. An official image then
+/// starts as it always does; another one gets its SSH server started, where it has one.
+const COMMAND: &str = r#"sh -c "$GPU_BROKER_START_SCRIPT"; unset GPU_BROKER_START_SCRIPT
+[ -x /start.sh ] && exec /start.sh
+mkdir -p ~/.ssh /run/sshd && echo "$PUBLIC_KEY" >> ~/.ssh/authorized_keys
+chmod 700 ~/.ssh && chmod 600 ~/.ssh/authorized_keys
+server=$(command -v sshd) && ssh-keygen -A && "$server"
+exec sleep infinity"#;
 
 pub(super) async fn request(
     http: &Http,
     order: &LeaseOrder,
 ) -> Result<ProviderLease, AdapterError> {
-    let pod = NewPod::of(order)?;
-    match order.offer.terms {
-        Terms::Spot => request_spot(http, order, &pod).await,
-        _ => request_on_demand(http, &pod).await,
-    }
-}
-
-async fn request_on_demand(http: &Http, pod: &NewPod<'_>) -> Result<ProviderLease, AdapterError> {
-    let body = CreatePod {
-        name: pod.name,
-        cloud: pod.cloud.word(),
-        gpu: CreateGpu {
-            id: pod.type_id,
-            count: pod.gpus,
-            min_cuda_version: MIN_CUDA,
-        },
-        image: IMAGE,
-        args: START_COMMAND,
-        disk: DISK_GB,
-        ports: [SSH_PORTS],
-        env: &pod.env,
-        data_center_ids: pod.data_centre,
-    };
+    let body = convert_order(order)?;
     let answer = http.post(Purpose::Order, PODS, &body).await?;
-    let made: Pod = answer.read(refusal_of_order)?;
-    let lease = convert_pod(made)
-        .ok_or_else(|| answer.unreadable("a success that names no pod".to_owned()))?;
+    let made = convert_pod(answer.read(refusal_of_order)?);
     Ok(ProviderLease {
-        name: lease.name.or_else(|| Some(pod.name.to_owned())),
-        ..lease
+        name: made.name.or_else(|| Some(order.client_token.to_string())),
+        ..made
     })
 }
 
-async fn request_spot(
-    http: &Http,
-    order: &LeaseOrder,
-    pod: &NewPod<'_>,
-) -> Result<ProviderLease, AdapterError> {
-    let per_node = order.offer.price_per_node_hour.to_decimal();
-    let bid = (per_node / Decimal::from(pod.gpus))
-        .to_f64()
-        .ok_or_else(|| cannot("the offer's price is no bid"))?;
-    let env = pod
-        .env
-        .iter()
-        .map(|(key, value)| json!({ "key": key, "value": value }));
-    let mut input = json!({
-        "bidPerGpu": bid,
-        "cloudType": pod.cloud.word(),
-        "gpuTypeId": pod.type_id,
-        "gpuCount": pod.gpus,
-        "name": pod.name,
-        "imageName": IMAGE,
-        "dockerArgs": START_COMMAND,
-        "containerDiskInGb": DISK_GB,
-        "volumeInGb": 0,
-        "ports": SSH_PORTS,
-        "supportPublicIp": true,
-        "env": env.collect::<Vec<_>>(),
+/// The body of an order. It holds a one-time token.
+fn convert_order(order: &LeaseOrder) -> Result<Value, AdapterError> {
+    let cannot = |why: &str| AdapterError::CannotOrder(why.to_owned());
+    let (offer, wanted) = (&order.offer, &order.machine);
+    if order.nodes != 1 {
+        return Err(cannot(
+            "a pod is one container and cannot be part of a gang",
+        ));
+    }
+    let region = offer.place.region.as_deref();
+    let region = region.ok_or_else(|| cannot("the offer names no data centre"))?;
+    let gpus = offer.gpus.as_whole();
+    let gpus = gpus.ok_or_else(|| cannot("only whole GPUs are ordered here"))?;
+    ssh::check(&order.ssh_public_keys)?;
+    let cloud = Cloud::of_region(region);
+    let others = wanted.ports.iter().filter(|port| **port != SSH_PORT);
+    let ports = [&SSH_PORT].into_iter().chain(others);
+    let mut body = json!({
+        "name": order.client_token,
+        "cloud": cloud.word(),
+        "gpu": {
+            "id": offer.sku.strip_prefix(&sku(gpus, "")).unwrap_or(&offer.sku),
+            "count": gpus,
+            "minCudaVersion": MIN_CUDA,
+        },
+        "image": images::chosen(&PROFILE, wanted.image.as_ref(), IMAGE)?,
+        "entrypoint": ["sh", "-c"],
+        "cmd": [COMMAND],
+        "disk": wanted.disk_gib.unwrap_or(DISK_GB),
+        "ports": ports.map(|port| format!("{port}/tcp")).collect::<Vec<_>>(),
+        "env": {
+            "PUBLIC_KEY": order.ssh_public_keys.join("\n"),
+            "GPU_BROKER_START_SCRIPT": order.startup_script,
+        },
     });
-    if let Some([centre]) = pod.data_centre {
-        input["dataCenterId"] = json!(centre);
+    if cloud == Cloud::Secure {
+        body["dataCenterIds"] = json!([region]);
     }
-    let (answer, made) = graphql::bid(http, input).await?;
-    if !is_id(&made.id) {
-        return Err(answer.unreadable("a success that names no pod".to_owned()));
+    if body.to_string().len() > MOST_BODY_BYTES {
+        return Err(cannot(
+            "the order is larger than the 102400 bytes that RunPod takes",
+        ));
     }
-    Ok(ProviderLease {
-        id: ProviderLeaseId(made.id),
-        name: made.name.or_else(|| Some(pod.name.to_owned())),
-        state: State::Pending,
-        raw_status: made.desired_status.unwrap_or_default(),
-        sku: None,
-        region: None,
-        node_count: Some(1),
-        gpus_per_node: made.gpu_count,
-        nodes: Vec::new(),
-        created_at: None,
-        price_per_node_hour: convert_cost(&made.cost_per_hr, Some(pod.gpus)),
-    })
+    Ok(body)
 }
 
 pub(super) async fn list(http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
-    let answer = http.get(PODS).await?;
-    let listed: Pods = answer.read(refusal_of)?;
-    let leases: Option<Vec<_>> = listed.pods.into_iter().map(convert_pod).collect();
-    leases.ok_or_else(|| answer.unreadable("a pod has no id".to_owned()))
+    // By default the pods of clusters are left out.
+    let path = format!("{PODS}?includeClusterPods=true");
+    let records = http.pages(&path, &PAGING, refusal_of).await?.whole()?;
+    let pods = records.iter().map(|record| parse(record).map(convert_pod));
+    pods.collect::<Result<_, _>>()
+        .map_err(|why| why.of_listing("GET", PODS))
 }
 
 pub(super) async fn read(
     http: &Http,
-    id: &ProviderLeaseId,
+    lease: &LeaseRef,
 ) -> Result<Option<ProviderLease>, AdapterError> {
-    let answer = http.get(&format!("{PODS}/{}", segment(&id.0)?)).await?;
+    let path = format!("{PODS}/{}", segment(&lease.id.0)?);
+    let answer = http.get(&path).await?;
     if answer.is_not_shown() {
         return Ok(None);
     }
-    let pod: Pod = answer.read(refusal_of)?;
-    let lease = convert_pod(pod).ok_or_else(|| answer.unreadable("a pod has no id".to_owned()))?;
-    Ok(Some(lease))
+    answer.read(refusal_of).map(convert_pod).map(Some)
 }
 
-pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release, AdapterError> {
-    let answer = http.delete(&format!("{PODS}/{}", segment(&id.0)?)).await?;
+pub(super) async fn release(http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError> {
+    let path = format!("{PODS}/{}", segment(&lease.id.0)?);
+    let answer = http.delete(&path).await?;
     if answer.is_not_shown() {
         return Ok(Release::NotShown);
     }
@@ -142,178 +144,96 @@ pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release
     Ok(Release::Accepted)
 }
 
-/// The meaning of a refusal of an order. Lack of capacity has no code of its own, only words. The
-/// documentation says that any 400 may be one and that the client should try the next candidate.
+/// The meaning of a refusal of an order. Lack of capacity has no code of its own. The documentation says that
+/// any 400 may be one, and that the client should try the next candidate.
 fn refusal_of_order(answer: &Answer) -> Refusal {
-    let body = answer.json().unwrap_or_default();
-    let detail = body["detail"].as_str().unwrap_or_default().to_lowercase();
-    if let Some(refusal) = refusal_in_words(&detail) {
-        return refusal;
-    }
-    match answer.status() {
-        400 => Refusal::Capacity,
+    let refusal = answer.refusal_by_words(&[
+        ("balance", Refusal::Credential),
+        ("credit", Refusal::Credential),
+        ("quota", Refusal::Quota),
+        ("limit", Refusal::Quota),
+    ]);
+    match (answer.status(), refusal) {
+        (400, Refusal::Request) => Refusal::Capacity,
         // The account has no access to this pool, but may have access to others.
-        403 => Refusal::Quota,
-        status => Refusal::from_status(status),
+        (403, _) => Refusal::Quota,
+        _ => refusal,
     }
 }
 
-/// The meaning of a refusal's words, in lower case. Words seen, and words of the documentation.
-pub(super) fn refusal_in_words(words: &str) -> Option<Refusal> {
-    let says = |known: &[&str]| known.iter().any(|word| words.contains(word));
-    if says(&["balance", "credit", "funds", "payment"]) {
-        Some(Refusal::Credential)
-    } else if says(&[
-        "quota",
-        "spend limit",
-        "spending limit",
-        "outbid",
-        "bid is too low",
-    ]) {
-        Some(Refusal::Quota)
-    } else if says(&[
-        "no longer any instances available",
-        "not enough free gpus",
-        "no available",
-        "out of stock",
-        "capacity",
-    ]) {
-        Some(Refusal::Capacity)
-    } else {
-        None
-    }
-}
-
-fn refusal_of(answer: &Answer) -> Refusal {
-    Refusal::from_status(answer.status())
-}
-
-/// The pod in our words; `None` when it has no id.
-fn convert_pod(pod: Pod) -> Option<ProviderLease> {
-    let id = pod.id.filter(|id| is_id(id))?;
+/// The pod in our words.
+fn convert_pod(pod: Pod) -> ProviderLease {
+    // A pod that does not say how many it has may have any number.
+    let gpu = pod.gpu.and_then(|gpu| Some((gpu.count?, gpu.id)));
+    let direct = &pod.ssh["direct"];
+    let host = direct["host"].as_str().map(str::to_owned);
+    let port = direct["port"]
+        .as_u64()
+        .and_then(|port| u16::try_from(port).ok());
+    // The proxy beside the direct address carries no files.
+    let node = port.and_then(|port| address::node("root", host, None, Some(port)));
     let raw_status = pod.status.unwrap_or_default();
-    let gpus = pod.gpu.as_ref().map(|gpu| gpu.count.unwrap_or(1));
-    let region = match pod.cloud.as_deref() {
-        Some("COMMUNITY") => Some(COMMUNITY.to_owned()),
-        _ => pod.data_center_id,
-    };
-    let node = pod.ssh.and_then(convert_ssh);
-    let state = match convert_status(&raw_status) {
+    let state = match raw_status.as_str() {
         // The container runs before its port is published.
-        State::Running if node.is_none() => State::Pending,
-        state => state,
-    };
-    Some(ProviderLease {
-        id: ProviderLeaseId(id),
-        name: pod.name,
-        state,
-        raw_status,
-        sku: pod.gpu.map(|gpu| sku(gpu.count.unwrap_or(1), &gpu.id)),
-        region,
-        node_count: Some(1),
-        gpus_per_node: gpus,
-        nodes: node.into_iter().collect(),
-        created_at: pod
-            .created_at
-            .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
-            .map(|at| at.with_timezone(&Utc)),
-        price_per_node_hour: convert_cost(&pod.cost, gpus),
-    })
-}
-
-fn convert_status(status: &str) -> State {
-    match status {
-        "RUNNING" => State::Running,
+        "RUNNING" if node.is_some() => State::Running,
         // A stopped pod has lost its GPUs, perhaps for ever, while its disk is billed.
         "EXITED" | "ERROR" => State::Failed,
         "TERMINATED" => State::Gone,
         // `PROVISIONING`, `STARTING`, and every unknown word.
         _ => State::Pending,
+    };
+    let count = gpu.as_ref().map(|gpu| gpu.0);
+    let gpus = count.and_then(|count| GpuCount::whole(count).ok());
+    let cost = gate::price(&pod.cost).ok().flatten();
+    ProviderLease {
+        name: pod.name,
+        sku: gpu.map(|(count, id)| sku(count, &id)),
+        region: match pod.cloud.as_deref() {
+            Some("COMMUNITY") => Some(COMMUNITY.to_owned()),
+            _ => pod.data_center_id,
+        },
+        node_count: Some(1),
+        gpus_per_node: count,
+        nodes: node.into_iter().collect(),
+        created_at: pod.created_at.and_then(|time| time.parse().ok()),
+        // A stopped pod states a cost of zero, which is no price.
+        price_per_node_hour: cost
+            .zip(gpus)
+            .and_then(|(cost, gpus)| gate::node_price(cost, gpus).ok()),
+        ..ProviderLease::new(pod.id, state, raw_status)
     }
 }
 
-/// The direct address of the pod's own SSH server. The proxy beside it carries no files.
-fn convert_ssh(ssh: Ssh) -> Option<ProviderNode> {
-    let direct = ssh.direct?;
-    let port = direct.port.filter(|port| *port > 0)?;
-    Some(ProviderNode {
-        user: "root".to_owned(),
-        ..address::node(direct.host, None, Some(port))?
-    })
-}
-
-/// The price of the pod; a price of zero (stopped) or a placeholder is unknown.
-fn convert_cost(cost: &Value, gpus: Option<u32>) -> Option<Money> {
-    let gpus = GpuCount::whole(gpus?).ok()?;
-    gate::node_price(read_cost(cost)?, gpus).ok()
-}
-
-/// A cost of one dollar is plausible here, because it is of a running pod.
-fn read_cost(cost: &Value) -> Option<Decimal> {
-    let text = cost.as_number()?.to_string();
-    Decimal::from_str_exact(&text).ok()
-}
-
-// It holds the one-time token, so it has no debug form.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CreatePod<'a> {
-    name: &'a str,
-    cloud: &'static str,
-    gpu: CreateGpu<'a>,
-    image: &'static str,
-    args: &'static str,
-    disk: u32,
-    ports: [&'static str; 1],
-    env: &'a BTreeMap<&'static str, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data_center_ids: Option<[&'a str; 1]>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CreateGpu<'a> {
-    id: &'a str,
-    count: u32,
-    min_cuda_version: &'static str,
-}
-
-#[derive(Debug, Deserialize)]
-struct Pods {
-    pods: Vec<Pod>,
-}
-
-#[derive(Debug, Deserialize)]
+/// A pod. Its environment holds the script of its order and is not read.
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Pod {
-    id: Option<String>,
+    #[serde(deserialize_with = "pod_id")]
+    id: String,
     name: Option<String>,
     status: Option<String>,
     gpu: Option<Gpu>,
     cloud: Option<String>,
     data_center_id: Option<String>,
-    ssh: Option<Ssh>,
+    #[serde(default)]
+    ssh: Value,
     /// US dollars an hour for the whole pod.
     #[serde(default)]
     cost: Value,
     created_at: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Gpu {
     id: String,
     count: Option<u32>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Ssh {
-    direct: Option<Endpoint>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Endpoint {
-    host: Option<String>,
-    port: Option<u16>,
+fn pod_id<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let id = String::deserialize(from)?;
+    is_id(&id)
+        .then_some(id)
+        .ok_or_else(|| D::Error::custom("a pod has no id"))
 }
 
 #[cfg(test)]
@@ -321,56 +241,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_published_status_has_its_state_and_an_unknown_word_means_pending() {
-        let states = [
-            "PROVISIONING",
-            "STARTING",
-            "RUNNING",
-            "EXITED",
-            "ERROR",
-            "TERMINATED",
-            "HIBERNATING",
-            "",
-        ]
-        .map(convert_status);
-        let expected = [
-            State::Pending,
-            State::Pending,
-            State::Running,
-            State::Failed,
-            State::Failed,
-            State::Gone,
-            State::Pending,
-            State::Pending,
-        ];
-        assert_eq!(states, expected);
-    }
-
-    #[test]
-    fn a_stopped_pod_states_no_price_and_a_dollar_an_hour_is_one() {
-        let price = |cost: Value| convert_cost(&cost, Some(1)).map(|price| price.to_string());
-        assert_eq!(price(json!(0.0)), None);
-        assert_eq!(price(json!(null)), None);
-        assert_eq!(price(json!("2.99")), None);
-        assert_eq!(price(json!(1)), Some("1.00".into()));
-        assert_eq!(price(json!(2.99)), Some("2.99".into()));
-    }
-
-    #[test]
-    fn no_capacity_no_credit_and_an_error_of_ours_are_told_apart() {
-        for (words, refusal) in [
-            (
-                "there are no longer any instances available with the requested specifications",
-                Some(Refusal::Capacity),
-            ),
-            (
-                "not enough free gpus on the host machine",
-                Some(Refusal::Capacity),
-            ),
-            ("insufficient balance", Some(Refusal::Credential)),
-            ("$.gpu.count: must be at least 1", None),
-        ] {
-            assert_eq!(refusal_in_words(words), refusal, "{words}");
-        }
+    fn the_command_runs_the_script_and_takes_it_out_of_the_environment() {
+        let line = COMMAND.replace("[ -x /start.sh ]", "echo started; env; false");
+        let line = line.replace("exec sleep infinity", "cat ~/.ssh/authorized_keys");
+        let line = line
+            .replace("/run/sshd", "~/run")
+            .replace("sshd", "no-such-server");
+        let home = tempfile::tempdir().expect("a directory");
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &line])
+            .env(
+                "GPU_BROKER_START_SCRIPT",
+                "set -eu\necho \"it's mine: $PUBLIC_KEY\"\nexit 3\n",
+            )
+            .env("PUBLIC_KEY", "ssh-ed25519 AAAA me")
+            .env("HOME", home.path())
+            .output()
+            .expect("a shell");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            said.starts_with("it's mine: ssh-ed25519 AAAA me\nstarted\n"),
+            "{said}"
+        );
+        assert!(said.ends_with("\nssh-ed25519 AAAA me\n"), "{said}");
+        assert!(!said.contains("GPU_BROKER_START_SCRIPT"), "{said}");
     }
 }
