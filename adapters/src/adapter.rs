@@ -9,8 +9,12 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use market::catalog::CatalogReading;
 use market::ids::ProviderId;
-use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState};
+use market::offer::Offer;
+use market::order::{
+    Attachment, ClientToken, LeaseOrder, LeaseRef, ProviderLease, ProviderLeaseState,
+};
 
+use crate::auth::{Auth, Field};
 use crate::error::AdapterError;
 use crate::http::Http;
 
@@ -25,7 +29,8 @@ pub enum Delivery {
     /// before the image's own start.
     StartCommand,
     /// Not at all: the nodes run none, and the agent is copied onto them over SSH, with a key that is part of
-    /// the order.
+    /// the order. Where a provider installs one key alone it is that one, whose comment is the order's mark, and
+    /// its holder adds the others to the nodes.
     SshPush,
 }
 
@@ -67,6 +72,41 @@ pub enum Capability {
     StartTime,
 }
 
+/// What a machine can be asked to have beyond its GPUs ([`market::machine::MachineRequest`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineChoices {
+    /// Whether one of the provider's own images can be named. Words of the catalogue are looked up in
+    /// [`crate::images`].
+    pub own_images: bool,
+    /// Whether any container image can be named.
+    pub containers: bool,
+    /// The largest disk that can be ordered. Units: GiB. `None` where the disk comes with the SKU.
+    pub most_disk_gib: Option<u32>,
+    /// Which ports can be reached from outside.
+    pub ports: Ports,
+}
+
+impl MachineChoices {
+    /// A provider with its own image and disk, and with every port open.
+    pub const NONE: Self = Self {
+        own_images: false,
+        containers: false,
+        most_disk_gib: None,
+        ports: Ports::AllOpen,
+    };
+}
+
+/// Which ports of a machine can be reached from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ports {
+    /// All: the provider puts no firewall in front.
+    AllOpen,
+    /// Those that the order names.
+    AtLaunch,
+    /// That of SSH alone.
+    SshOnly,
+}
+
 /// The fixed properties of a provider.
 #[derive(Debug)]
 pub struct Profile {
@@ -76,17 +116,20 @@ pub struct Profile {
     pub name: &'static str,
     /// Where its API is, without a slash at the end.
     pub default_base_url: &'static str,
-    /// The names under which its credential is configured, the usual one first.
-    pub credentials: &'static [&'static str],
-    /// How a start-up script reaches a node.
+    /// How its calls are authenticated.
+    pub auth: Auth,
+    /// The fields of its credential; none where it needs none.
+    pub credential: &'static [Field],
+    /// How a start-up script reaches a node, where its offers do not differ in that
+    /// ([`Adapter::delivery`]).
     pub delivery: Delivery,
-    /// How many nodes one lease holds.
+    /// How many nodes one lease holds, where its offers do not differ in that
+    /// ([`Adapter::nodes_per_lease`]).
     pub nodes_per_lease: NodesPerLease,
+    /// What a machine can be asked to have beyond its GPUs.
+    pub machines: MachineChoices,
     /// Capabilities that it lacks, each with the reason in words.
     pub unsupported: &'static [(Capability, &'static str)],
-    /// The regions whose machines belong to other people, who may each describe their own as they like.
-    /// Offers there have them as the region of their place.
-    pub peer_regions: &'static [&'static str],
     /// Offers older than this are not matched.
     pub freshness_limit: Duration,
     /// How often its catalogue is read.
@@ -104,6 +147,25 @@ impl Profile {
     /// The default listing lag, for a provider whose lag is not known.
     pub const LISTING_LAG: Duration = Duration::from_secs(120);
 
+    /// The usual profile of a REST interface with virtual machines: a bearer token, cloud-init user data, one
+    /// node a lease, careful spacing. `id`, `name`, `default_base_url` and `credential` must be given.
+    pub const REST: Self = Self {
+        id: "",
+        name: "",
+        default_base_url: "",
+        auth: Auth::Bearer,
+        credential: &[],
+        delivery: Delivery::UserData,
+        nodes_per_lease: NodesPerLease::One,
+        machines: MachineChoices::NONE,
+        unsupported: &[],
+        freshness_limit: Duration::from_secs(600),
+        poll_interval: Duration::from_secs(120),
+        call_spacing: Duration::from_millis(500),
+        order_spacing: Duration::from_secs(2),
+        listing_lag: Self::LISTING_LAG,
+    };
+
     /// The provider id.
     #[must_use]
     #[allow(clippy::missing_panics_doc)] // A test reads the id of every registered profile.
@@ -119,12 +181,6 @@ impl Profile {
             .find(|(lacking, _)| *lacking == capability)
             .map(|(_, why)| *why)
     }
-
-    /// Whether machines in this region belong to other people.
-    #[must_use]
-    pub fn is_of_peers(&self, region: Option<&str>) -> bool {
-        region.is_some_and(|region| self.peer_regions.contains(&region))
-    }
 }
 
 /// A provider's answer to a request to end a lease.
@@ -134,6 +190,8 @@ pub enum Release {
     Accepted,
     /// It does not show the lease. That proves nothing: the lease may still be running.
     NotShown,
+    /// It ends no machine in this state, such as one that is still coming up: ask again.
+    NotYet,
 }
 
 /// Our code for one provider.
@@ -189,15 +247,38 @@ pub trait Adapter: Send + Sync {
     async fn read_lease(
         &self,
         http: &Http,
-        id: &ProviderLeaseId,
+        lease: &LeaseRef,
     ) -> Result<Option<ProviderLease>, AdapterError>;
 
     /// Asks the provider to end a lease. Releasing a lease that is not shown succeeds.
     ///
     /// Success does not mean that the lease is gone: read it until it is.
-    async fn release_lease(
+    async fn release_lease(&self, http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError>;
+
+    /// How the start-up script of an order of this offer reaches its nodes.
+    fn delivery(&self, _offer: &Offer) -> Delivery {
+        self.profile().delivery
+    }
+
+    /// How many nodes one lease of this offer holds.
+    fn nodes_per_lease(&self, _offer: &Offer) -> NodesPerLease {
+        self.profile().nodes_per_lease
+    }
+
+    /// Everything in the account that carries a mark of ours and is no machine: scripts, keys, disks.
+    ///
+    /// Another installation may share the account, so the caller removes only those of its own leases.
+    /// Errors: whenever the list could not be read to its end.
+    async fn list_attachments(&self, _http: &Http) -> Result<Vec<Attachment>, AdapterError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes such a thing. Removing one that is not there succeeds.
+    async fn remove_attachment(
         &self,
-        http: &Http,
-        id: &ProviderLeaseId,
-    ) -> Result<Release, AdapterError>;
+        _http: &Http,
+        _attachment: &Attachment,
+    ) -> Result<(), AdapterError> {
+        Ok(())
+    }
 }

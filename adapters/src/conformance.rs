@@ -12,10 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use market::ids::LeaseId;
+use market::machine::MachineRequest;
 use market::offer::Offer;
-use market::order::{ClientToken, LeaseOrder, ProviderLeaseId};
+use market::order::{ClientToken, LeaseOrder, LeaseRef, ProviderLeaseId};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Delivery};
 use crate::http::Http;
 
 /// The environment of an adapter under test.
@@ -44,12 +45,27 @@ pub trait ConformanceWorld: Send + Sync {
         false
     }
 
+    /// How many things the account holds beside machines: scripts, keys, disks. `None` when the world cannot
+    /// count them.
+    async fn count_attachments(&self) -> Option<Attachments> {
+        None
+    }
+
     /// Makes the provider show a status word for this lease that the adapter does not know.
     ///
     /// `false` when the world cannot do that.
     async fn show_unknown_status(&self, _id: &ProviderLeaseId) -> bool {
         false
     }
+}
+
+/// Numbers of things beside machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachments {
+    /// Those whose name begins with the mark of an order.
+    pub marked: usize,
+    /// All of them, those that orders share among them.
+    pub all: usize,
 }
 
 /// Things that may answer in place of a provider.
@@ -118,6 +134,15 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// The lease of an order, by the id that the provider gave it.
+    fn lease(&self, order: &LeaseOrder, id: &ProviderLeaseId) -> LeaseRef {
+        LeaseRef {
+            id: id.clone(),
+            client_token: order.client_token.clone(),
+            region: order.offer.place.region.clone(),
+        }
+    }
+
     /// An order under a mark of its own.
     fn order(&self, offer: &Offer, nodes: u32) -> LeaseOrder {
         let lease = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
@@ -125,10 +150,19 @@ impl Bench<'_> {
             client_token: ClientToken::of(LeaseId::from_uuid(lease)),
             offer: offer.clone(),
             nodes,
+            machine: MachineRequest::default(),
             ssh_public_keys: vec![SSH_KEY.to_owned()],
-            startup_script: "#!/bin/sh\n:\n".to_owned(),
+            startup_script: match self.adapter.delivery(offer) {
+                Delivery::SshPush => String::new(),
+                _ => "#!/bin/sh\n:\n".to_owned(),
+            },
         }
     }
+}
+
+/// A mark of nobody's.
+fn nobody() -> ClientToken {
+    ClientToken::of(LeaseId::from_uuid(uuid::Uuid::nil()))
 }
 
 /// A public key without a private one: its material is all zeros.
@@ -204,6 +238,10 @@ pub async fn run(
     note(
         "an_unknown_status_means_pending",
         lease::unknown_status_is_pending(&bench).await,
+    );
+    note(
+        "nothing_made_beside_a_machine_is_left",
+        lease::nothing_is_left(&bench).await,
     );
     results
 }

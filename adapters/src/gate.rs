@@ -9,6 +9,7 @@ use market::gpu::{self, GpuIdentity, Resolution};
 use market::money::{Currency, Money};
 use market::quantity::GpuCount;
 use rust_decimal::Decimal;
+use serde_json::Value;
 
 use crate::error::AdapterError;
 
@@ -83,12 +84,16 @@ pub(crate) fn count(what: &str, count: usize, most: usize) -> Result<(), Rejecti
     Err(Rejection::new(SkipReason::Unreadable, why))
 }
 
-/// Refuses a name that is too long: every offer would repeat it.
+/// Refuses a name that is too long, because every offer would repeat it, and one with control characters,
+/// because terminals would obey them.
 pub(crate) fn name(what: &str, name: &str) -> Result<(), Rejection> {
-    if name.len() <= LONGEST_NAME {
+    let why = if name.len() > LONGEST_NAME {
+        format!("{what} is longer than {LONGEST_NAME} bytes")
+    } else if name.chars().any(char::is_control) {
+        format!("{what} has control characters")
+    } else {
         return Ok(());
-    }
-    let why = format!("{what} is longer than {LONGEST_NAME} bytes");
+    };
     Err(Rejection::new(SkipReason::Unreadable, why))
 }
 
@@ -132,6 +137,83 @@ pub(crate) fn node_price(amount: Decimal, gpus: GpuCount) -> Result<Money, Rejec
     Ok(price)
 }
 
+/// A price as it stands on the wire: a number, or a text that is one.
+///
+/// `None` where it is absent, null or an empty text; [`SkipReason::Unreadable`] for anything else. Exact: a
+/// number is read by its digits, never as floating point.
+pub(crate) fn price(value: &Value) -> Result<Option<Decimal>, Rejection> {
+    let digits = match value {
+        Value::Null => return Ok(None),
+        Value::String(text) if text.trim().is_empty() => return Ok(None),
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        other => other.to_string(),
+    };
+    let exact = Decimal::from_str_exact(&digits);
+    let read = exact.or_else(|_| Decimal::from_scientific(&digits));
+    read.map(Some).map_err(|_| {
+        let why = format!("the price `{}` is no number", shown(&digits));
+        Rejection::new(SkipReason::Unreadable, why)
+    })
+}
+
+/// As [`price`], of a record that must have one.
+pub(crate) fn needed_price(value: &Value, what: &str) -> Result<Decimal, Rejection> {
+    let none = || Rejection::new(SkipReason::NoPrice, format!("{what} is absent or empty"));
+    price(value)?.ok_or_else(none)
+}
+
+/// The GPUs of one node, by a provider's count.
+pub(crate) fn gpus(count: i64) -> Result<GpuCount, Rejection> {
+    if count == 0 {
+        return Err(Rejection::new(SkipReason::NoGpu, "it has no GPU"));
+    }
+    let whole = u32::try_from(count).ok();
+    let whole = whole.and_then(|count| GpuCount::whole(count).ok());
+    whole.ok_or_else(|| {
+        let why = format!("no machine has {count} GPUs");
+        Rejection::new(SkipReason::ImpossibleCount, why)
+    })
+}
+
+/// More free machines than this at one place is an error, such as minus one without its sign.
+const MOST_FREE: i64 = 1_000_000;
+
+/// A provider's count of free machines; a count that no provider has is a fault of the record.
+pub(crate) fn free(count: &Value) -> Result<Option<u32>, Rejection> {
+    if count.is_null() {
+        return Ok(None);
+    }
+    let possible = count.as_i64().filter(|free| (0..=MOST_FREE).contains(free));
+    let possible = possible.and_then(|free| u32::try_from(free).ok());
+    possible.map(Some).ok_or_else(|| {
+        let why = format!(
+            "{} free machines is no possible count",
+            shown(&count.to_string())
+        );
+        Rejection::new(SkipReason::ImpossibleCount, why)
+    })
+}
+
+/// The most main memory or disk of one machine. Units: GiB.
+const MOST_GIB: u64 = 1 << 20;
+
+/// The main memory or the disk of a machine, in units of which a GiB has `per_gib`. Units: GiB, rounded down.
+///
+/// `None` where it is absent or zero; a size that no machine has is a fault of the record.
+pub(crate) fn size_gib(what: &str, size: &Value, per_gib: u64) -> Result<Option<u32>, Rejection> {
+    if size.is_null() || size.as_u64() == Some(0) {
+        return Ok(None);
+    }
+    let gib = size.as_u64().map(|size| size / per_gib.max(1));
+    let possible = gib.filter(|gib| (1..=MOST_GIB).contains(gib));
+    let possible = possible.and_then(|gib| u32::try_from(gib).ok());
+    possible.map(Some).ok_or_else(|| {
+        let why = format!("{what} of {} is no possible size", shown(&size.to_string()));
+        Rejection::new(SkipReason::Unreadable, why)
+    })
+}
+
 /// The hardware of a seller's words, with the count of GPUs where the seller's own is wrong.
 pub(crate) fn hardware(
     seller: &str,
@@ -153,6 +235,7 @@ pub(crate) fn hardware(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -177,6 +260,71 @@ mod tests {
                 Err(SkipReason::ImplausiblePrice),
                 "{absurd}"
             );
+        }
+    }
+
+    #[test]
+    fn a_price_is_a_number_or_a_text_that_is_one() {
+        let read = |value: Value| {
+            let price = price(&value).map_err(|rejection| rejection.reason);
+            price.map(|price| price.map(|price| price.normalize().to_string()))
+        };
+        for none in [json!(null), json!(""), json!("  ")] {
+            assert_eq!(read(none), Ok(None));
+        }
+        for (value, digits) in [
+            (json!("18.32"), "18.32"),
+            (json!(2.49), "2.49"),
+            (json!(1e-3), "0.001"),
+            (json!("1.2E1"), "12"),
+            (json!(0), "0"),
+        ] {
+            assert_eq!(read(value), Ok(Some(digits.into())));
+        }
+        for bad in [
+            json!("contact us"),
+            json!("$12"),
+            json!(true),
+            json!([1]),
+            json!("1e99"),
+        ] {
+            assert_eq!(read(bad.clone()), Err(SkipReason::Unreadable), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_count_is_one_that_a_machine_can_have() {
+        let of_one = |count| gpus(count).map(|it| it.to_string()).map_err(|it| it.reason);
+        assert_eq!(of_one(8), Ok("8".into()));
+        assert_eq!(of_one(0), Err(SkipReason::NoGpu));
+        let free = |value: Value| free(&value).map_err(|it| it.reason);
+        assert_eq!(free(json!(17)), Ok(Some(17)));
+        assert_eq!(free(json!(null)), Ok(None));
+        for (gpu_count, free_count) in [
+            (-1, json!(-1)),
+            (i64::MAX, json!(u64::MAX)),
+            (100_000, json!("many")),
+            (4_294_967_296, json!(1.5)),
+        ] {
+            assert_eq!(of_one(gpu_count), Err(SkipReason::ImpossibleCount));
+            assert_eq!(free(free_count), Err(SkipReason::ImpossibleCount));
+        }
+    }
+
+    #[test]
+    fn a_size_is_one_that_a_machine_can_have() {
+        let of = |size: Value| size_gib("memory", &size, 1_024).map_err(|it| it.reason);
+        assert_eq!(of(json!(245_760)), Ok(Some(240)));
+        assert_eq!(of(json!(null)), Ok(None));
+        assert_eq!(of(json!(0)), Ok(None));
+        for bad in [
+            json!(1_023),
+            json!(-1),
+            json!(u64::MAX),
+            json!("many"),
+            json!(1.5),
+        ] {
+            assert_eq!(of(bad.clone()), Err(SkipReason::Unreadable), "{bad}");
         }
     }
 

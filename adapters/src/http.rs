@@ -8,9 +8,11 @@ mod exchange;
 mod guard;
 mod live;
 mod pace;
+mod pages;
 mod redact;
 mod replay;
 mod segment;
+mod token;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,10 +22,12 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use crate::adapter::Profile;
+use crate::auth::{Auth, Field};
 use crate::error::AdapterError;
 
 pub use answer::Answer;
 use answer::{judge, no_clean_answer};
+pub use pages::{Listing, Next, Paging};
 pub use redact::EXCERPT_CHARS;
 pub use segment::{is_id, segment};
 
@@ -48,7 +52,11 @@ pub enum Purpose {
 pub struct HttpConfig {
     /// Where its API is.
     pub base_url: String,
-    /// Sent as a bearer token; never shown.
+    /// How calls are authenticated.
+    pub auth: Auth,
+    /// The fields of the credential.
+    pub fields: &'static [Field],
+    /// The credential as it is entered ([`Credential::read`](crate::auth::Credential::read)); never shown.
     pub credential: Option<SecretString>,
     /// Whether a loopback address is accepted: in simulation only.
     pub allow_loopback: bool,
@@ -77,6 +85,8 @@ impl HttpConfig {
     pub fn of(profile: &Profile, credential: Option<SecretString>) -> Self {
         Self {
             base_url: profile.default_base_url.to_owned(),
+            auth: profile.auth,
+            fields: profile.credential,
             credential,
             allow_loopback: false,
             timeout: Duration::from_secs(30),
@@ -115,6 +125,14 @@ struct Call {
     body: Option<serde_json::Value>,
 }
 
+impl Call {
+    /// The body as it goes out; empty where there is none.
+    fn bytes(&self) -> Vec<u8> {
+        let body = self.body.as_ref();
+        body.map_or_else(Vec::new, |body| body.to_string().into_bytes())
+    }
+}
+
 /// A reply, before it is judged.
 // Its body may hold a secret, so it has no debug form.
 struct Reply {
@@ -127,7 +145,7 @@ impl Http {
     /// A connection to a provider.
     ///
     /// Errors: [`AdapterError::BadConnection`] for a base URL that is none, a loopback address
-    /// where that is not allowed, and plain HTTP to anywhere else.
+    /// where that is not allowed, plain HTTP to anywhere else, and a credential without its fields.
     pub fn live(config: HttpConfig) -> Result<Self, AdapterError> {
         let live = live::Live::open(config)?;
         Ok(Self {
@@ -194,12 +212,34 @@ impl Http {
         path: &str,
         body: &impl Serialize,
     ) -> Result<Answer, AdapterError> {
+        self.send_body(purpose, "POST", path, body).await
+    }
+
+    /// Puts a body, as [`Http::post`] posts one.
+    ///
+    /// Errors: as [`Http::post`].
+    pub async fn put(
+        &self,
+        purpose: Purpose,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer, AdapterError> {
+        self.send_body(purpose, "PUT", path, body).await
+    }
+
+    async fn send_body(
+        &self,
+        purpose: Purpose,
+        method: &'static str,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer, AdapterError> {
         let unwritable =
             |_| AdapterError::CannotOrder("the order cannot be written as JSON".into());
         let body = serde_json::to_value(body).map_err(unwritable)?;
         self.send(Call {
             purpose,
-            method: "POST",
+            method,
             path: path.to_owned(),
             body: Some(body),
         })
@@ -222,7 +262,7 @@ impl Http {
     async fn send(&self, call: Call) -> Result<Answer, AdapterError> {
         match &self.transport {
             Transport::Live(live) => live.send(&call).await,
-            Transport::Replay(replay) => judge(&call, replay.answer(&call)?, None),
+            Transport::Replay(replay) => judge(&call, replay.answer(&call)?, &[]),
         }
     }
 }

@@ -8,14 +8,19 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+pub mod auth;
 pub mod conformance;
 mod error;
 mod gate;
 pub mod http;
+pub mod images;
 pub mod pricesheet;
 pub mod providers;
+mod reading;
 pub mod registry;
 
-pub use adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile, Release};
+pub use adapter::{
+    Adapter, Capability, Delivery, MachineChoices, NodesPerLease, Ports, Profile, Release,
+};
 pub use error::{AdapterError, Disposition, Refusal};
 pub use http::{Http, HttpConfig};

@@ -3,12 +3,23 @@
 use market::ids::ProviderId;
 
 use crate::adapter::Adapter;
-use crate::providers::{lambda, runpod, voltagepark};
+use crate::providers::{
+    digitalocean, hyperstack, lambda, runpod, shadeform, verda, voltagepark, vultr,
+};
 
 /// All adapters, in the order of their ids.
 #[must_use]
 pub fn all() -> &'static [&'static dyn Adapter] {
-    &[&lambda::Lambda, &runpod::RunPod, &voltagepark::VoltagePark]
+    &[
+        &digitalocean::DigitalOcean,
+        &hyperstack::Hyperstack,
+        &lambda::Lambda,
+        &runpod::RunPod,
+        &shadeform::Shadeform,
+        &verda::Verda,
+        &voltagepark::VoltagePark,
+        &vultr::Vultr,
+    ]
 }
 
 /// The adapter of a provider; `None` for one without an adapter.
@@ -18,29 +29,6 @@ pub fn by_id(provider: &ProviderId) -> Option<&'static dyn Adapter> {
         .iter()
         .copied()
         .find(|adapter| adapter.profile().id == provider.as_str())
-}
-
-/// Whether the machines that a provider sells in a region belong to other people; `false` for one without an
-/// adapter.
-#[must_use]
-pub fn is_of_peers(provider: &ProviderId, region: Option<&str>) -> bool {
-    by_id(provider).is_some_and(|adapter| adapter.profile().is_of_peers(region))
-}
-
-/// The regions in which a provider sells machines of other people; none for one without an adapter.
-#[must_use]
-pub fn peer_regions_of(provider: &ProviderId) -> Vec<String> {
-    let regions = by_id(provider).map_or(&[][..], |adapter| adapter.profile().peer_regions);
-    regions.iter().map(|region| (*region).to_owned()).collect()
-}
-
-/// The regions in which providers sell machines of other people.
-pub fn peer_regions() -> impl Iterator<Item = (ProviderId, &'static str)> {
-    all().iter().flat_map(|adapter| {
-        let profile = adapter.profile();
-        let regions = profile.peer_regions.iter();
-        regions.map(|region| (profile.provider_id(), *region))
-    })
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub(crate) fn priced(sku: &str, dollars: i64) -> Offer {
         price_per_node_hour: Money::usd_units(dollars * 100_000_000),
         availability: Availability::exactly(4),
         orderable: true,
+        particulars: Default::default(),
         observed_at: DateTime::UNIX_EPOCH,
     }
 }
@@ -63,6 +64,7 @@ pub(crate) fn order(nodes: u32) -> LeaseOrder {
         client_token: ClientToken::of(LeaseId::from_uuid(Uuid::from_u128(1))),
         offer: offer("gpu_8x"),
         nodes,
+        machine: Default::default(),
         ssh_public_keys: Vec::new(),
         startup_script: String::new(),
     }

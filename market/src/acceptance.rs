@@ -64,9 +64,12 @@ impl AcceptanceRecord {
     pub const fn count(&mut self, outcome: LeaseEvent, handed_over: bool, orders: u64) {
         use LeaseEvent as E;
         let of = match outcome {
+            // A spot machine may be taken back at any time: that is what was bought.
+            E::Preempted => return,
             _ if handed_over && outcome.is_fall() => &mut self.fell_in_use,
             E::Passed => &mut self.passed,
-            E::Refused => &mut self.refused,
+            // No capacity after all is a refusal that came late.
+            E::Refused | E::NoCapacity => &mut self.refused,
             E::NotFound => &mut self.not_found,
             E::Mismatched => &mut self.mismatched,
             E::BootFailed => &mut self.boot_failed,
@@ -134,14 +137,16 @@ mod tests {
         for event in LeaseEvent::ALL {
             let before = record.outcomes();
             record.count(event, false, 3);
-            let ends = event == LeaseEvent::Passed || event.is_fall();
+            // A spot machine that is taken back is nobody's failure.
+            let is_failure = event.is_fall() && event != LeaseEvent::Preempted;
+            let ends = event == LeaseEvent::Passed || is_failure;
             let of_orders = if ends { 3 } else { 0 };
             assert_eq!(record.outcomes() - before, of_orders, "{event:?}");
             // A lease lost in use has passed before, and is one order.
             let (before, fell) = (record.outcomes(), record.fell_in_use);
             record.count(event, true, 3);
             let passed = u64::from(event == LeaseEvent::Passed) * 3;
-            let falls = u64::from(event.is_fall()) * 3;
+            let falls = u64::from(is_failure) * 3;
             assert_eq!(record.outcomes() - before, passed, "{event:?}");
             assert_eq!(record.fell_in_use - fell, falls, "{event:?}");
         }

@@ -102,7 +102,7 @@ event_types! {
     LeaseReleasing = "lease.releasing",
     /// The provider reports that it is gone.
     LeaseGone = "lease.gone",
-    /// The provider refused the order.
+    /// The provider refused the order, or accepted it and then had no machine for it.
     LeaseRefused = "lease.refused",
     /// The provider created something other than what was ordered.
     LeaseMismatched = "lease.mismatched",
@@ -166,10 +166,10 @@ impl EventType {
         use LeaseEvent as E;
         use LeaseState as S;
         match fall {
-            Some(E::Refused | E::NotFound) => return Self::LeaseRefused,
+            Some(E::Refused | E::NotFound | E::NoCapacity) => return Self::LeaseRefused,
             Some(E::Mismatched) => return Self::LeaseMismatched,
             Some(E::BootFailed) => return Self::LeaseBootFailed,
-            Some(E::Lost | E::Vanished) => return Self::LeaseLost,
+            Some(E::Lost | E::Vanished | E::Preempted) => return Self::LeaseLost,
             Some(E::Failed) => return Self::LeaseFailedVerification,
             Some(E::TimedOut) => return Self::LeaseVerificationTimedOut,
             _ => {}

@@ -59,6 +59,10 @@ pub enum LeaseEvent {
     NodesUp,
     /// It was accepted and did not come up.
     BootFailed,
+    /// It was accepted, and then the provider had no machine for it.
+    NoCapacity,
+    /// The provider took a spot machine back.
+    Preempted,
     /// The provider reports that it ended it, or its nodes have been silent for longer than is allowed.
     Lost,
     /// The provider is proved not to have it any more, though nobody ended it.
@@ -114,7 +118,10 @@ impl LeaseState {
             (S::Requested | S::Withdrawn, E::Unknown) => Ok(self),
             (S::Withdrawn, E::Accepted | E::Mismatched) => Ok(S::Releasing),
             (S::Booting, E::NodesUp) => Ok(S::Verifying),
-            (S::Booting, E::BootFailed | E::Lost | E::Unwanted) => Ok(S::Releasing),
+            (S::Booting, E::BootFailed | E::NoCapacity | E::Lost | E::Unwanted) => Ok(S::Releasing),
+            (S::Booting | S::Verifying | S::Passed | S::HandedOff, E::Preempted) => {
+                Ok(S::Releasing)
+            }
             (S::Verifying, E::Passed) => Ok(S::Passed),
             (S::Verifying, E::Failed | E::TimedOut | E::Lost | E::Unwanted) => Ok(S::Releasing),
             (S::Passed, E::HandedOff) => Ok(S::HandedOff),
@@ -167,7 +174,7 @@ impl LeaseState {
 
 impl LeaseEvent {
     /// Every event.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Accepted,
         Self::Refused,
         Self::NotFound,
@@ -176,6 +183,8 @@ impl LeaseEvent {
         Self::Unknown,
         Self::NodesUp,
         Self::BootFailed,
+        Self::NoCapacity,
+        Self::Preempted,
         Self::Lost,
         Self::Vanished,
         Self::Passed,
@@ -195,6 +204,8 @@ impl LeaseEvent {
                 | Self::NotFound
                 | Self::Mismatched
                 | Self::BootFailed
+                | Self::NoCapacity
+                | Self::Preempted
                 | Self::Lost
                 | Self::Vanished
                 | Self::Failed

@@ -23,6 +23,7 @@ pub mod identity;
 pub mod ids;
 pub mod lease;
 pub mod ledger;
+pub mod machine;
 pub mod math;
 pub mod money;
 pub mod offer;

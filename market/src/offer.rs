@@ -1,6 +1,9 @@
 //! An offer: a SKU at a place, under terms, at a price, with availability, as last read.
 
+mod particulars;
+
 use std::fmt;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -11,6 +14,8 @@ use crate::ids::{OfferId, ProviderId};
 use crate::money::{Money, MoneyError, Rate, divide_half_even};
 use crate::place::Place;
 use crate::quantity::GpuCount;
+
+pub use particulars::{Extra, ExtraBasis, MachineOperator, Particulars, Stock, Tenure};
 
 /// The kind of machine that a tenant gets.
 #[derive(
@@ -236,6 +241,9 @@ pub struct Offer {
     /// Whether we can order it. Offers of price lists, and of GPUs that no agent can verify, are only
     /// compared and planned with.
     pub orderable: bool,
+    /// Whose machine it is, what is included, what is charged beside it.
+    #[serde(default)]
+    pub particulars: Arc<Particulars>,
     /// When the provider published this.
     pub observed_at: DateTime<Utc>,
 }
@@ -275,6 +283,13 @@ impl Offer {
             price_usd_gpu_hour: self.rate()?,
             availability: self.availability,
             orderable: self.orderable,
+            vcpus: self.vcpus,
+            memory_gib: self.memory_gib,
+            disk_gib: self.particulars.disk_gib,
+            operator: self.particulars.operator.word(),
+            stock: self.particulars.stock.clone(),
+            extras: self.particulars.extras.clone(),
+            tenure: self.particulars.tenure,
             observed_at: self.observed_at,
         })
     }
@@ -333,6 +348,28 @@ pub struct OfferView {
     pub availability: Availability,
     /// Whether it can be ordered here; offers of price lists cannot, nor GPUs that no agent can verify.
     pub orderable: bool,
+    /// Virtual CPUs of one node; `null` where the provider does not promise any.
+    #[serde(default)]
+    pub vcpus: Option<u32>,
+    /// Main memory of one node, in GiB, rounded down; `null` where the provider does not promise any.
+    #[serde(default)]
+    pub memory_gib: Option<u32>,
+    /// Disk of one node that the price includes, in GiB; `null` where it is not known.
+    #[serde(default)]
+    pub disk_gib: Option<u32>,
+    /// Who runs the machine where that is not the provider: the name of another cloud, or `peer`, perhaps
+    /// with a host (`peer:17`), for a machine of somebody's own.
+    #[serde(default)]
+    pub operator: Option<String>,
+    /// The stock that it shares with other offers; `null` for one of its own.
+    #[serde(default)]
+    pub stock: Option<Stock>,
+    /// Prices beside the machine's own. They are shown and never charged.
+    #[serde(default)]
+    pub extras: Vec<Extra>,
+    /// For how long one is bound, and by what steps one pays.
+    #[serde(default)]
+    pub tenure: Tenure,
     /// When the provider published this.
     pub observed_at: DateTime<Utc>,
 }

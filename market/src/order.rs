@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::LeaseId;
+use crate::machine::MachineRequest;
 use crate::money::Money;
 use crate::offer::Offer;
 
@@ -76,6 +77,9 @@ pub struct LeaseOrder {
     pub offer: Offer,
     /// How many nodes, in one fabric.
     pub nodes: u32,
+    /// What the machines must have beyond their GPUs.
+    #[serde(default)]
+    pub machine: MachineRequest,
     /// Public SSH keys to install, in OpenSSH form.
     pub ssh_public_keys: Vec<String>,
     /// The script that each node runs at first boot. It carries a one-time credential and is
@@ -90,6 +94,7 @@ impl fmt::Debug for LeaseOrder {
             .field("client_token", &self.client_token)
             .field("offer", &self.offer)
             .field("nodes", &self.nodes)
+            .field("machine", &self.machine)
             .field("ssh_public_keys", &self.ssh_public_keys)
             .field("startup_script", &"***")
             .finish()
@@ -105,6 +110,40 @@ impl fmt::Display for ProviderLeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// A lease at its provider, by everything that may be needed to find it and what was made beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRef {
+    /// The provider's own id.
+    pub id: ProviderLeaseId,
+    /// The mark that it carries.
+    pub client_token: ClientToken,
+    /// The region in which it was ordered, as the provider writes it.
+    pub region: Option<String>,
+}
+
+/// A thing of ours at a provider beside the machines: a start-up script, a key, a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Attachment {
+    /// The provider's word for its kind: `scripts`.
+    pub kind: String,
+    /// The provider's own id.
+    pub id: String,
+    /// The region that it is in, where it is in one.
+    pub region: Option<String>,
+    /// The mark of the order that it was made for.
+    pub client_token: ClientToken,
+}
+
+/// Why a provider ended a machine, or never brought it up, without a fault of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// It accepted the order and then had no machine for it.
+    NoCapacity,
+    /// It took a spot machine back.
+    Preempted,
 }
 
 /// The state of a thing as its provider reports it, in our words.
@@ -147,6 +186,9 @@ pub struct ProviderLease {
     pub state: ProviderLeaseState,
     /// The provider's own status word.
     pub raw_status: String,
+    /// Why it ended or failed, where the provider gives a reason that is no fault of the machine.
+    #[serde(default)]
+    pub end_reason: Option<EndReason>,
     /// Its SKU, if reported.
     pub sku: Option<String>,
     /// Its region, if reported.
@@ -165,6 +207,29 @@ pub struct ProviderLease {
 }
 
 impl ProviderLease {
+    /// A lease of which the provider has reported no more than its id and status.
+    #[must_use]
+    pub fn new(
+        id: impl Into<String>,
+        state: ProviderLeaseState,
+        raw_status: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: ProviderLeaseId(id.into()),
+            name: None,
+            state,
+            raw_status: raw_status.into(),
+            end_reason: None,
+            sku: None,
+            region: None,
+            node_count: None,
+            gpus_per_node: None,
+            nodes: Vec::new(),
+            created_at: None,
+            price_per_node_hour: None,
+        }
+    }
+
     /// The mark on the thing, when it is one of ours.
     #[must_use]
     pub fn client_token(&self) -> Option<ClientToken> {

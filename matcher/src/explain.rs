@@ -205,9 +205,9 @@ fn freshness(filter: &Filter<'_>, offer: &Offer) -> String {
     words
 }
 
-/// The facts on record of its provider for which the policy asks.
+/// The facts on record of its operator for which the policy asks.
 fn on_record(filter: &Filter<'_>, offer: &Offer) -> Vec<String> {
-    let facts = (filter.snapshot.provider(&offer.provider)).map(|view| &view.facts);
+    let facts = (filter.snapshot).facts(&offer.provider, &offer.particulars.operator);
     let (Some(policy), Some(facts)) = (filter.shared.policy, facts) else {
         return Vec::new();
     };

@@ -5,9 +5,9 @@ use market::acceptance::Reliability;
 use market::demand::{Ceiling, DemandKind, Shared};
 use market::ids::ProviderId;
 use market::money::Money;
-use market::offer::{Availability, Tenancy, Terms};
+use market::offer::{Availability, MachineOperator, Tenancy, Terms};
 use market::place::Country;
-use market::provider_facts::FactsLack;
+use market::provider_facts::{FactsLack, ProviderFacts};
 
 use crate::fleet::Budget;
 use crate::reason::ReasonCode;
@@ -55,10 +55,10 @@ impl Seller<'_> {
         self.evidence_hours
     }
 
-    /// The recent outcomes of orders there, in a region.
-    pub(crate) fn reliability(&self, region: Option<&str>) -> Reliability {
+    /// The recent outcomes of orders there, of an operator's machines.
+    pub(crate) fn reliability(&self, operator: &MachineOperator) -> Reliability {
         self.view
-            .map_or_else(Reliability::default, |view| view.reliability(region))
+            .map_or_else(Reliability::default, |view| view.reliability(operator))
     }
 }
 
@@ -110,11 +110,12 @@ impl<'a> Filter<'a> {
         }
     }
 
-    pub(crate) fn seller(&self, id: &ProviderId) -> Seller<'a> {
+    pub(crate) fn seller(&self, id: &ProviderId, operator: &MachineOperator) -> Seller<'a> {
         let view = self.snapshot.provider(id);
-        let refused = if !self.allows_provider(id) {
+        let facts = self.snapshot.facts(id, operator);
+        let refused = if !self.allows_provider(id, operator) {
             Some(ReasonCode::ProviderPolicy)
-        } else if let Err(lack) = self.check_facts(view) {
+        } else if let Err(lack) = self.check_facts(facts) {
             Some(match lack {
                 FactsLack::OperatorUnknown | FactsLack::OperatorElsewhere(_) => {
                     ReasonCode::Operator
@@ -131,7 +132,7 @@ impl<'a> Filter<'a> {
         Seller {
             view,
             refused,
-            evidence_hours: self.evidence_hours(view),
+            evidence_hours: self.evidence_hours(facts),
         }
     }
 
@@ -165,10 +166,20 @@ impl<'a> Filter<'a> {
         enough(vcpus, self.shared.vcpus) && enough(memory_gib, self.shared.host_memory_gib)
     }
 
-    fn allows_provider(&self, id: &ProviderId) -> bool {
+    /// Whether the policy takes offers of this provider, of machines that this operator runs. A denied
+    /// provider's machines are denied under any seller.
+    fn allows_provider(&self, id: &ProviderId, operator: &MachineOperator) -> bool {
         self.shared.policy.is_none_or(|policy| {
             let allowed = &policy.allow_providers;
-            !policy.deny_providers.contains(id) && (allowed.is_empty() || allowed.contains(id))
+            let runs_it = |denied: &ProviderId| match operator {
+                MachineOperator::Cloud(id) => denied == id,
+                MachineOperator::Seller | MachineOperator::Peer(_) => false,
+            };
+            !policy
+                .deny_providers
+                .iter()
+                .any(|denied| denied == id || runs_it(denied))
+                && (allowed.is_empty() || allowed.contains(id))
         })
     }
 
@@ -178,39 +189,39 @@ impl<'a> Filter<'a> {
         window.map_or(self.now, |window| window.handed_off_by(self.now))
     }
 
-    /// Whether the provider's facts on record satisfy the policy for as long as the capacity may be used.
+    /// Whether the facts on record about an operator satisfy the policy for as long as the capacity may be used.
     /// Where the demand does not say how long that is, work that ends by itself must also finish within
     /// [`Self::evidence_hours`].
     pub(crate) fn check_facts<'f>(
         &'f self,
-        view: Option<&'f ProviderView>,
+        facts: Option<&'f ProviderFacts>,
     ) -> Result<(), FactsLack<'f>> {
         let end = self.ends_by.unwrap_or_else(|| self.starts_by());
         let until = self.options.evidence_until.map_or(end, |at| at.max(end));
-        self.check_facts_until(view, until)
+        self.check_facts_until(facts, until)
     }
 
     /// The same for capacity that is used until a given time.
     pub(crate) fn check_facts_until<'f>(
         &'f self,
-        view: Option<&'f ProviderView>,
+        facts: Option<&'f ProviderFacts>,
         until: DateTime<Utc>,
     ) -> Result<(), FactsLack<'f>> {
         match self.shared.policy {
-            Some(policy) => policy.check_facts(view.map(|view| &view.facts), until),
+            Some(policy) => policy.check_facts(facts, until),
             None => Ok(()),
         }
     }
 
-    /// How long work may run, from its latest start, at a provider whose evidence ends, where the demand does
+    /// How long work may run, from its latest start, with an operator whose evidence ends, where the demand does
     /// not say when the capacity ends. Units: hours; `None` for no limit.
-    pub(crate) fn evidence_hours(&self, view: Option<&ProviderView>) -> Option<f64> {
+    pub(crate) fn evidence_hours(&self, facts: Option<&ProviderFacts>) -> Option<f64> {
         if self.ends_by.is_some() {
             // The evidence is valid until that end, and no work is planned beyond it.
             return None;
         }
         let policy = self.shared.policy?;
-        let last = policy.evidence_lasts(view.map(|view| &view.facts))?;
+        let last = policy.evidence_lasts(facts)?;
         Some((last - self.starts_by()).num_seconds() as f64 / 3_600.0)
     }
 

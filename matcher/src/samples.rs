@@ -44,6 +44,7 @@ pub fn offer(sku: &str, gpu: &str, gpus: u32, price: &str) -> Offer {
         price_per_node_hour: usd(price),
         availability: Availability::PRESENT,
         orderable: true,
+        particulars: Default::default(),
         observed_at: now(),
     }
 }

@@ -17,7 +17,7 @@ use market::acceptance::{AcceptanceRecord, Reliability};
 use market::gpu::GpuSpec;
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, Rate};
-use market::offer::{Offer, age_seconds};
+use market::offer::{MachineOperator, Offer, age_seconds};
 use market::provider_facts::ProviderFacts;
 
 use build::PartitionBuilder;
@@ -40,19 +40,17 @@ pub struct ProviderView {
     pub quarantine: Option<Quarantine>,
     /// The facts on record about its operator and its certificates.
     pub facts: ProviderFacts,
-    /// The recent outcomes of orders there.
+    /// The recent outcomes of orders there, of other people's machines excepted.
     pub acceptance: AcceptanceRecord,
-    /// The regions where it sells third-party machines, which that record does not cover.
-    pub peer_regions: Vec<String>,
 }
 
 impl ProviderView {
-    /// The reliability of its offers in a region, by recent orders.
-    pub(crate) fn reliability(&self, region: Option<&str>) -> Reliability {
-        let of_peers = region.is_some_and(|region| self.peer_regions.iter().any(|it| it == region));
-        match of_peers {
-            true => Reliability::default(),
-            false => self.acceptance.reliability(),
+    /// The reliability of its offers of an operator's machines, by recent orders. Its record is of its own
+    /// machines: it says nothing of those of others.
+    pub(crate) fn reliability(&self, operator: &MachineOperator) -> Reliability {
+        match operator {
+            MachineOperator::Seller => self.acceptance.reliability(),
+            MachineOperator::Cloud(_) | MachineOperator::Peer(_) => Reliability::default(),
         }
     }
 }
@@ -291,14 +289,40 @@ impl Snapshot {
     /// Whose offers it holds.
     #[must_use]
     pub fn sellers(&self) -> BTreeSet<&ProviderId> {
+        self.operators()
+            .into_iter()
+            .map(|(seller, _)| seller)
+            .collect()
+    }
+
+    /// Whose offers it holds, and who runs the machines of them.
+    pub(crate) fn operators(&self) -> BTreeSet<(&ProviderId, &MachineOperator)> {
         let groups = self.partitions.iter().flat_map(|one| one.groups());
-        groups.map(GroupRef::provider).collect()
+        groups
+            .map(|group| (group.provider(), group.operator()))
+            .collect()
     }
 
     /// The facts about a provider.
     #[must_use]
     pub fn provider(&self, id: &ProviderId) -> Option<&ProviderView> {
         self.providers.get(id)
+    }
+
+    /// The facts on record about the operator of a provider's offers: the provider itself, or
+    /// another cloud by its own record. `None` where that is not known, as with machines of other people.
+    #[must_use]
+    pub fn facts(
+        &self,
+        provider: &ProviderId,
+        operator: &MachineOperator,
+    ) -> Option<&ProviderFacts> {
+        let runs_it = match operator {
+            MachineOperator::Seller => provider,
+            MachineOperator::Cloud(id) => id,
+            MachineOperator::Peer(_) => return None,
+        };
+        self.provider(runs_it).map(|view| &view.facts)
     }
 
     /// Whether an offer is too old to be matched.

@@ -7,6 +7,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use market::acceptance::Reliability;
 use market::ids::ProviderId;
+use market::offer::MachineOperator;
 
 use crate::filter::Filter;
 use crate::hardware::TrainingClass;
@@ -86,10 +87,14 @@ impl Filter<'_> {
         }
     }
 
-    /// The recent outcomes of orders at a provider, in a region.
-    pub(crate) fn reliability(&self, provider: &ProviderId, region: Option<&str>) -> Reliability {
+    /// The recent outcomes of orders at a provider, of an operator's machines.
+    pub(crate) fn reliability(
+        &self,
+        provider: &ProviderId,
+        operator: &MachineOperator,
+    ) -> Reliability {
         let view = self.snapshot.provider(provider);
-        view.map_or_else(Reliability::default, |view| view.reliability(region))
+        view.map_or_else(Reliability::default, |view| view.reliability(operator))
     }
 }
 

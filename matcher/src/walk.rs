@@ -122,8 +122,8 @@ pub(crate) fn walk<'a>(
         let among = |group: &GroupRef<'_>| filter.among.has_group(*group);
         for group in columns.groups().filter(among) {
             let seller = match last {
-                Some((other, seller)) if other.same_provider(group) => seller,
-                _ => filter.seller(group.provider()),
+                Some((other, seller)) if other.same_seller(group) => seller,
+                _ => filter.seller(group.provider(), group.operator()),
             };
             last = Some((group, seller));
             let rows = group.rows();
@@ -242,7 +242,7 @@ impl OpenGroup<'_> {
     fn precedence_at(&self, filter: &Filter<'_>, observed_at: DateTime<Utc>) -> Precedence {
         let (orderable, reliability) = (
             self.group.orderable(),
-            self.seller.reliability(self.group.region()),
+            self.seller.reliability(self.group.operator()),
         );
         filter.precedence(orderable, self.fit.class, observed_at, reliability)
     }

@@ -287,6 +287,19 @@ impl Call<'_> {
         thing
     }
 
+    /// Adds one that is known by its name alone, unless it is there.
+    pub fn add_beside(&mut self, kind: &'static str, name: String) {
+        if self.thing(kind, &name).is_err() {
+            self.world.things.push(Thing {
+                provider: self.provider,
+                kind,
+                id: name.clone(),
+                name,
+                body: Value::Null,
+            });
+        }
+    }
+
     /// Takes one away.
     ///
     /// Errors: [`Refusal::NoSuchThing`].

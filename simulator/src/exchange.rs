@@ -219,10 +219,15 @@ fn launch(call: &mut Call<'_>, order: Order, made: fn(&Shown<'_>) -> Reply) -> A
     };
     let keys = order.user_data.iter().flat_map(|data| keys_in(data));
     order.authorized_keys.extend(keys.collect::<Vec<_>>());
+    let beside = std::mem::take(&mut order.beside);
     let record = call
         .world
         .launch(provider, order, call.fault.as_ref(), now)?;
-    Ok(made(&record.shown(now)))
+    let reply = made(&record.shown(now));
+    for (kind, name) in beside {
+        call.add_beside(kind, name);
+    }
+    Ok(reply)
 }
 
 /// A gateway's own page, with no provider's words.

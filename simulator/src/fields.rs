@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -57,6 +59,16 @@ impl Fields {
             Some(Value::String(text)) if text.chars().count() <= most => Ok(Some(text.clone())),
             Some(_) => Err(invalid(name, &format!("a text of {most} characters"))),
         }
+    }
+
+    /// A text in Base64, if there is one.
+    ///
+    /// Errors: [`Refusal::Invalid`] for anything else.
+    pub fn base64(&self, name: &str) -> Result<Option<String>, Refusal> {
+        let encoded: Option<String> = self.of(name)?;
+        let read =
+            encoded.map(|text| decoded(&text).ok_or_else(|| invalid(name, "no text in Base64")));
+        read.transpose()
     }
 
     /// A label of a host name ([`is_label`]) of `most` characters, if there is one.
@@ -128,4 +140,10 @@ pub fn is_label(text: &str, most: usize) -> bool {
 
 fn invalid(name: &str, rule: &str) -> Refusal {
     Refusal::Invalid(format!("{name}: {rule}"))
+}
+
+/// The text of this Base64; none for anything else.
+#[must_use]
+pub fn decoded(base64: &str) -> Option<String> {
+    String::from_utf8(STANDARD.decode(base64).ok()?).ok()
 }

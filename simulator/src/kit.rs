@@ -1,6 +1,7 @@
 //! What a twin is made of: its data, and what its dialect may read and change. A dialect imports all of it.
 
 pub use crate::call::{Answer, Call};
+pub use crate::fields::decoded;
 pub use crate::fields::{Fields, is_label};
 pub use crate::machine::{Host, Order, Phase, Record, Shown};
 pub use crate::market::{Network, PriceBasis, Row};

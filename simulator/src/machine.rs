@@ -94,6 +94,8 @@ pub struct Order {
     pub echo: Value,
     /// The script of each node, or a document for cloud-init that has it.
     pub user_data: Option<String>,
+    /// What is made with the machine and outlives it, each with its kind and name; once, where it is there already.
+    pub beside: Vec<(&'static str, String)>,
     /// The bid, in the basis of the market file, in place of the list price.
     pub bid_usd_hour: Option<Decimal>,
     /// Someone else's with the same account; the kit sets it.

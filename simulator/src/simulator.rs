@@ -114,6 +114,11 @@ impl Simulator {
         Ok(simulator)
     }
 
+    /// Whom it simulates, in the order of their ids.
+    pub fn providers(&self) -> impl Iterator<Item = Provider> {
+        self.providers.keys().copied()
+    }
+
     /// Base URL of a provider, with the path before every other; no URL for one that is not simulated.
     #[must_use]
     pub fn url(&self, provider: Provider) -> String {

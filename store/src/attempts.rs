@@ -9,8 +9,8 @@ use market::ids::{LeaseId, OfferId, ProviderId, TenantId};
 use market::lease::LeaseEvent;
 use market::offer::Offer;
 use sea_orm::{
-    ActiveValue, ColumnTrait, DatabaseTransaction, EntityTrait, JoinType, QueryFilter, QueryOrder,
-    QuerySelect, RelationDef, Select,
+    ActiveValue, ColumnTrait, Condition, DatabaseTransaction, EntityTrait, JoinType, QueryFilter,
+    QueryOrder, QuerySelect, RelationDef, Select,
 };
 
 use crate::StoreError;
@@ -25,9 +25,6 @@ type Ended = (Text<ProviderId>, Text<OfferId>, Word<LeaseEvent>, bool);
 
 /// How many of a provider's last passed orders are searched for one SKU.
 const ORDERS_LOOKED_AT: u64 = 500;
-
-/// Regions of providers.
-pub type Regions = BTreeSet<(ProviderId, String)>;
 
 /// The result of an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,16 +72,15 @@ impl Attempts<'_> {
     }
 
     /// The outcomes of the orders at each provider since then. Each outcome counts once per reservation and
-    /// offer, however many leases ended that way. Orders in the regions that are set apart count for nobody's
-    /// record.
+    /// offer, however many leases ended that way. Orders of other people's machines count for nobody's record:
+    /// any of these people could spoil that of the marketplace.
     ///
     /// Errors: [`StoreError::Database`].
     pub async fn acceptance_since(
         &self,
         since: DateTime<Utc>,
-        apart: &Regions,
     ) -> Result<BTreeMap<ProviderId, AcceptanceRecord>, StoreError> {
-        let apart = self.offers_in(apart, since).await?;
+        let apart = self.offers_of_peers(since).await?;
         let handed_over = leases::Column::HandedOffAt.is_not_null();
         let ended: Vec<Ended> = sent_since(since)
             .column(Column::ProviderId)
@@ -110,27 +106,21 @@ impl Attempts<'_> {
         Ok(records)
     }
 
-    /// The offers in these regions that were ordered since then.
-    async fn offers_in(
-        &self,
-        regions: &Regions,
-        since: DateTime<Utc>,
-    ) -> Result<BTreeSet<OfferId>, StoreError> {
-        let providers = regions.iter().map(|(provider, _)| Text(provider.clone()));
-        let ordered: Vec<(Text<OfferId>, Json<Offer>)> = sent_since(since)
+    /// The offers of other people's machines that were ordered since then.
+    async fn offers_of_peers(&self, since: DateTime<Utc>) -> Result<BTreeSet<OfferId>, StoreError> {
+        // As the particulars of an offer are written; the offers themselves need not be read.
+        let written = |operator: &str| leases::Column::Offer.contains(operator);
+        let of_peers = Condition::any()
+            .add(written("\"operator\":\"peer\""))
+            .add(written("\"operator\":\"peer:"));
+        let ordered: Vec<Text<OfferId>> = sent_since(since)
             .column(Column::OfferId)
-            .column(leases::Column::Offer)
-            .filter(Column::ProviderId.is_in(providers))
+            .filter(of_peers)
             .distinct()
             .into_tuple()
             .all(&self.store.read)
             .await?;
-        let is_there = |offer: &Offer| {
-            let region = offer.place.region.clone();
-            region.is_some_and(|region| regions.contains(&(offer.provider.clone(), region)))
-        };
-        let there = ordered.into_iter().filter(|(_, offer)| is_there(&offer.0));
-        Ok(there.map(|(id, _)| id.0).collect())
+        Ok(ordered.into_iter().map(|id| id.0).collect())
     }
 
     /// How long the last orders of a provider's SKU took from the order to the verdict that their nodes passed,
@@ -169,7 +159,8 @@ impl Attempts<'_> {
         &self,
         since: DateTime<Utc>,
     ) -> Result<BTreeMap<OfferId, Vec<EarlyFailure>>, StoreError> {
-        let falls = LeaseEvent::ALL.into_iter().filter(|event| event.is_fall());
+        let is_failure = |event: &LeaseEvent| event.is_fall() && *event != LeaseEvent::Preempted;
+        let falls = LeaseEvent::ALL.into_iter().filter(is_failure);
         let failed: Vec<(Text<OfferId>, Text<TenantId>, Moment)> = sent_since(since)
             .column(Column::OfferId)
             .column(leases::Column::TenantId)

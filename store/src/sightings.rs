@@ -49,8 +49,8 @@ pub struct Sighting {
     pub provider: ProviderId,
     /// The offer.
     pub offer: OfferId,
-    /// The region of that offer, if its provider gives it.
-    pub region: Option<String>,
+    /// Whether that machine belonged to somebody other than a company that runs a cloud.
+    pub of_peers: bool,
     /// The GPU as it was shown.
     pub gpu: NewSighting,
     /// When it was first seen there.
@@ -101,7 +101,7 @@ fn read(row: Model, lease: &leases::Model) -> Result<Sighting, StoreError> {
         state: lease.state.0,
         provider: row.provider_id.0,
         offer: row.offer_id.0,
-        region: lease.offer.0.place.region.clone(),
+        of_peers: lease.offer.0.particulars.operator.is_peer(),
         gpu: NewSighting {
             uuid: row.uuid,
             serial: row.serial,

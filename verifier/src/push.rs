@@ -56,8 +56,9 @@ wait "$agent"
 /// The output of [`START`] once the agent is started.
 pub const STARTED: &str = "started";
 
-/// Terminates the agent where it still runs, removes files that [`START`] may have left, and removes the key
-/// with this mark from the authorized keys; done when it prints [`CLEARED`]. Its input is [`clear_input`].
+/// Terminates the agent where it still runs, removes files that [`START`] may have left, removes the key
+/// with this mark from the authorized keys, and adds those of the tenant that are not among them: some providers
+/// install one key alone. Done when it prints [`CLEARED`]. Its input is [`clear_input`].
 ///
 /// The process number of an agent's shell may belong to another process by now, which is left alone.
 pub const CLEAR: &str = r#"exec /bin/sh -c 'set -eu
@@ -81,6 +82,9 @@ trap tidy EXIT
 if [ -f "$keys" ]; then
   cp -p "$keys" "$keys.$mark"
   grep -v -F "$mark" "$keys" > "$keys.$mark" || [ "$?" -eq 1 ]
+  while IFS= read -r key; do
+    grep -q -x -F -e "$key" "$keys.$mark" || printf "%s\n" "$key" >> "$keys.$mark"
+  done
   mv "$keys.$mark" "$keys"
 fi
 echo cleared
@@ -136,10 +140,16 @@ pub fn start_input(args: &PushArgs<'_>) -> Result<Vec<u8>, DeliveryError> {
     Ok(words.into_bytes())
 }
 
-/// The input of [`CLEAR`]: the agent's verification, and the mark in the comment of the key that started it.
+/// The input of [`CLEAR`]: the agent's verification, the mark in the comment of the key that started it, and
+/// the tenant's public keys, each on one line.
 #[must_use]
-pub fn clear_input(verification_id: VerificationId, mark: &str) -> Vec<u8> {
-    format!("{verification_id}\n{mark}\n").into_bytes()
+pub fn clear_input(verification_id: VerificationId, mark: &str, keys: &[String]) -> Vec<u8> {
+    let mut words = format!("{verification_id}\n{mark}\n");
+    for key in keys.iter().filter(|key| !key.contains(char::is_control)) {
+        words.push_str(key);
+        words.push('\n');
+    }
+    words.into_bytes()
 }
 
 #[cfg(test)]

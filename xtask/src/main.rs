@@ -144,6 +144,7 @@ fn check_all() -> Result<()> {
         ("CHAOS_KILLS", "30"),
         chaos::FRONT_MINUTES,
         ("CRASH_POINTS", "all"),
+        ("MUTATIONS", "100000"),
         ("CROSS_TENANT_CALLS", "20000"),
     ])?;
     script("openapi/clients/check.sh")?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use market::catalog::CatalogReading;
 use market::fabric::Internode;
 use market::ids::OfferId;
-use market::offer::{Offer, Terms};
+use market::offer::Terms;
 
 use super::{Bench, Flaw, Verdict, broken};
 use crate::adapter::Capability;
@@ -80,14 +80,6 @@ pub(super) async fn offers_keep_to_the_profile(bench: &Bench<'_>) -> Verdict {
     let profile = bench.adapter.profile();
     let lacks = |capability| profile.lack(capability).is_some();
     let offers = read(bench).await?.offers;
-    for region in profile.peer_regions {
-        let is_there = |offer: &Offer| offer.place.region.as_deref() == Some(region);
-        if !offers.iter().any(is_there) {
-            return broken(format!(
-                "the profile says whose machines stand in `{region}`, where no offer is"
-            ));
-        }
-    }
     for offer in &offers {
         let (id, sku) = (offer.offer_id, &offer.sku);
         if lacks(Capability::Spot) && offer.terms == Terms::Spot {

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{Call, Purpose, Reply, redact};
@@ -36,7 +35,7 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    /// The HTTP status: 200 to 299, or 400 to 499.
+    /// The HTTP status: 200 to 299, 400 to 499, or 503 of an order for which there is no capacity.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
@@ -89,6 +88,25 @@ impl Answer {
         })
     }
 
+    /// The body of a success as plain text, without white space around it.
+    ///
+    /// Errors: as [`Answer::read`].
+    pub fn text(&self, refusal: fn(&Self) -> Refusal) -> Result<&str, AdapterError> {
+        self.accepted(refusal)?;
+        let text = std::str::from_utf8(&self.body);
+        text.map(str::trim)
+            .map_err(|error| self.unreadable(error.to_string()))
+    }
+
+    /// The meaning of a refusal by the first of these words that its body has, in lower case; by its status
+    /// where it has none of them.
+    #[must_use]
+    pub fn refusal_by_words(&self, words: &[(&str, Refusal)]) -> Refusal {
+        let said = String::from_utf8_lossy(&self.body).to_lowercase();
+        let known = words.iter().find(|(word, _)| said.contains(word));
+        known.map_or_else(|| Refusal::from_status(self.status), |(_, means)| *means)
+    }
+
     /// The body as any JSON, to tell refusals apart.
     #[must_use]
     pub fn json(&self) -> Option<serde_json::Value> {
@@ -114,9 +132,9 @@ impl Answer {
 pub(super) fn judge(
     call: &Call,
     reply: Reply,
-    credential: Option<&SecretString>,
+    known_secrets: &[String],
 ) -> Result<Answer, AdapterError> {
-    let secrets = redact::secrets_of(call, credential);
+    let secrets = redact::secrets_of(call, known_secrets);
     let excerpt = || redact::excerpt(&reply.body, &secrets);
     let broken = |how: String, readable| {
         Err(no_clean_answer(
@@ -141,19 +159,21 @@ pub(super) fn judge(
         404 | 410 if call.purpose != Purpose::Order && !is_own_not_found(&reply) => {
             broken(format!("status {}: {}", reply.status, excerpt()), true)
         }
-        200..=299 | 400..=499 => Ok(Answer {
-            purpose: call.purpose,
-            method: call.method,
-            path: call.path.clone(),
-            status: reply.status,
-            excerpt: if reply.status < 300 {
-                String::new()
-            } else {
-                excerpt()
-            },
-            body: reply.body,
-            secrets,
-        }),
+        200..=299 | 400..=499 | 503 if reply.status != 503 || says_no_capacity(call, &reply) => {
+            Ok(Answer {
+                purpose: call.purpose,
+                method: call.method,
+                path: call.path.clone(),
+                status: reply.status,
+                excerpt: if reply.status < 300 {
+                    String::new()
+                } else {
+                    excerpt()
+                },
+                body: reply.body,
+                secrets,
+            })
+        }
         500..=599 => broken(format!("status {}: {}", reply.status, excerpt()), false),
         other => broken(
             format!("status {other}; redirects are never followed"),
@@ -165,6 +185,16 @@ pub(super) fn judge(
 /// Whether the reply is a 404 with a JSON body, which comes from the provider and not from a proxy.
 fn is_own_not_found(reply: &Reply) -> bool {
     reply.status == 404 && serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok()
+}
+
+/// Whether the provider itself says to an order, in JSON, that it has no capacity: it made nothing.
+fn says_no_capacity(call: &Call, reply: &Reply) -> bool {
+    let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let said = body["message"].as_str().unwrap_or_default();
+    // A gateway has no such code.
+    call.purpose == Purpose::Order
+        && body["code"] == "service_unavailable"
+        && said.to_lowercase().contains("no capacity")
 }
 
 /// The error for a call without a usable answer. The outcome of an order is then unknown.
@@ -209,7 +239,7 @@ mod tests {
                 retry_after: None,
                 body: body.as_bytes().to_vec(),
             },
-            None,
+            &[],
         )
     }
 
@@ -225,6 +255,25 @@ mod tests {
                     "{status}: {error}"
                 ),
             }
+        }
+    }
+
+    #[test]
+    fn a_503_is_a_refusal_only_where_the_provider_says_that_it_has_no_capacity() {
+        let said = r#"{"code": "service_unavailable", "message": "No capacity available"}"#;
+        let refused = judged(Purpose::Order, 503, said).expect("a refusal");
+        assert!(!refused.is_success());
+        for (purpose, body) in [
+            (Purpose::Order, r#"{"message": "try again later"}"#),
+            (
+                Purpose::Order,
+                r#"{"message": "no capacity in the pool of servers"}"#,
+            ),
+            (Purpose::Order, "<html>no capacity</html>"),
+            (Purpose::Read, said),
+        ] {
+            let error = judged(purpose, 503, body).expect_err(body);
+            assert!(!error.is_refusal(), "{error}");
         }
     }
 
@@ -291,8 +340,7 @@ mod tests {
             retry_after: None,
             body: br#"{"data": "hunter"}"#.to_vec(),
         };
-        let credential = SecretString::from("hunter");
-        let answer = judge(&call, reply, Some(&credential)).expect("an answer");
+        let answer = judge(&call, reply, &["hunter".to_owned()]).expect("an answer");
         type Promised = std::collections::BTreeMap<String, Vec<u8>>;
         let error = answer
             .read::<Promised>(|_| Refusal::Request)

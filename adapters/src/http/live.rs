@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use rand::Rng;
-use reqwest::header::{ACCEPT, DATE, HeaderMap, RETRY_AFTER};
-use secrecy::ExposeSecret;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
+use secrecy::ExposeSecret as _;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, debug, debug_span, warn};
 
 use super::exchange::Exchange;
 use super::pace::Pace;
+use super::token::TokenKeeper;
 use super::{
     Answer, Call, HttpConfig, MAX_BODY_BYTES, Purpose, Reply, guard, judge, no_clean_answer, redact,
 };
+use crate::auth::{Auth, Credential, Unsigned};
 use crate::error::AdapterError;
 
 /// The longest `Retry-After` of a provider that we accept.
@@ -32,6 +34,9 @@ pub(super) struct Live {
     config: HttpConfig,
     client: reqwest::Client,
     base: String,
+    /// `None` where calls are made without one.
+    credential: Option<Credential>,
+    tokens: TokenKeeper,
     calls: Pace,
     orders: Pace,
     recorded: AtomicU64,
@@ -42,6 +47,8 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn open(config: HttpConfig) -> Result<Self, AdapterError> {
         let base = guard::check_base_url(&config.base_url, config.allow_loopback)?;
+        let credential = config.credential.as_ref();
+        let credential = credential.map(|text| Credential::read(config.fields, text));
         // Fails when another provider of cryptography is already installed, which works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
@@ -62,6 +69,8 @@ impl Live {
         Ok(Self {
             client,
             base: base.as_str().trim_end_matches('/').to_owned(),
+            credential: credential.transpose()?,
+            tokens: TokenKeeper::default(),
             calls: Pace::new(config.call_spacing),
             orders: Pace::new(config.order_spacing),
             recorded: AtomicU64::new(1),
@@ -135,6 +144,54 @@ impl Live {
             .turn(self.config.longest_wait)
             .await
             .map_err(too_far)?;
+        let Some(credential) = &self.credential else {
+            return self.exchange_with(call, Vec::new()).await;
+        };
+        if let Auth::ClientCredentials(path) = self.config.auth {
+            let token = self.tokens.token(self, path, credential).await?;
+            let bearer = vec![(AUTHORIZATION.as_str(), format!("Bearer {}", token.text))];
+            let answer = self.exchange_with(call, bearer).await;
+            let is_refused = matches!(&answer, Ok(answer) if answer.status() == 401);
+            if !is_refused || token.is_fresh {
+                return answer;
+            }
+            // A kept token may have been revoked. A refused call did nothing, so it may be sent again.
+            self.tokens.forget(&token);
+            let token = self.tokens.token(self, path, credential).await?;
+            let bearer = vec![(AUTHORIZATION.as_str(), format!("Bearer {}", token.text))];
+            return self.exchange_with(call, bearer).await;
+        }
+        let headers = self.headers_of(call, credential);
+        self.exchange_with(call, headers).await
+    }
+
+    /// The headers that authenticate a call.
+    fn headers_of(&self, call: &Call, credential: &Credential) -> Vec<(&'static str, String)> {
+        match self.config.auth {
+            Auth::None | Auth::ClientCredentials(_) => Vec::new(),
+            Auth::Bearer => vec![(
+                AUTHORIZATION.as_str(),
+                format!("Bearer {}", credential.only()),
+            )],
+            Auth::Header(name) => vec![(name, credential.only().to_owned())],
+            Auth::Signed(sign) => {
+                let call = Unsigned {
+                    method: call.method,
+                    path: &call.path,
+                    body: &call.bytes(),
+                    unix_seconds: Utc::now().timestamp(),
+                };
+                sign(&call, credential)
+            }
+        }
+    }
+
+    /// Sends a call once with these headers.
+    async fn exchange_with(
+        &self,
+        call: &Call,
+        headers: Vec<(&'static str, String)>,
+    ) -> Result<Answer, AdapterError> {
         // Paths contain ids of a provider's things, and add nothing to the purpose.
         let span = debug_span!(
             "provider_call",
@@ -144,7 +201,8 @@ impl Live {
             purpose = ?call.purpose,
             http.status = Empty,
         );
-        let reply = self.exchange(call).instrument(span).await?;
+        let secrets = self.secrets(&headers);
+        let reply = self.exchange(call, headers).instrument(span).await?;
         if reply.status == 429 {
             self.calls.hold(
                 reply
@@ -153,14 +211,31 @@ impl Live {
                     .min(self.config.longest_wait),
             );
         }
-        self.record(call, &reply);
-        judge(call, reply, self.config.credential.as_ref())
+        self.record(call, &reply, &secrets);
+        judge(call, reply, &secrets)
     }
 
-    async fn exchange(&self, call: &Call) -> Result<Reply, AdapterError> {
+    /// What no error and no recording may show: the credential, and the headers made of it.
+    fn secrets(&self, headers: &[(&'static str, String)]) -> Vec<String> {
+        let fields = self.credential.iter().flat_map(Credential::values);
+        let bare = |(_, value): &(&'static str, String)| {
+            value.strip_prefix("Bearer ").unwrap_or(value).to_owned()
+        };
+        fields
+            .map(str::to_owned)
+            .chain(headers.iter().map(bare))
+            .collect()
+    }
+
+    pub(super) async fn exchange(
+        &self,
+        call: &Call,
+        headers: Vec<(&'static str, String)>,
+    ) -> Result<Reply, AdapterError> {
         let url = format!("{}{}", self.base, call.path);
         let method = match call.method {
             "POST" => reqwest::Method::POST,
+            "PUT" => reqwest::Method::PUT,
             "DELETE" => reqwest::Method::DELETE,
             _ => reqwest::Method::GET,
         };
@@ -168,14 +243,16 @@ impl Live {
             .client
             .request(method, url)
             .header(ACCEPT, "application/json");
-        if let Some(credential) = &self.config.credential {
-            request = request.bearer_auth(credential.expose_secret());
+        for (name, value) in headers {
+            request = request.header(name, value);
         }
         if let Some(parent) = (self.config.traceparent)() {
             request = request.header("traceparent", parent);
         }
-        if let Some(body) = &call.body {
-            request = request.json(body);
+        if call.body.is_some() {
+            request = request
+                .header(CONTENT_TYPE, "application/json")
+                .body(call.bytes());
         }
         let mut response = request.send().await.map_err(|error| lost(call, error))?;
         let status = response.status().as_u16();
@@ -208,11 +285,11 @@ impl Live {
         })
     }
 
-    fn record(&self, call: &Call, reply: &Reply) {
+    fn record(&self, call: &Call, reply: &Reply, secrets: &[String]) {
         let Some(directory) = &self.config.record_to else {
             return;
         };
-        let secrets = redact::secrets_of(call, self.config.credential.as_ref());
+        let secrets = redact::secrets_of(call, secrets);
         let body = redact::recordable(&reply.body, &secrets);
         let Ok(body) = serde_json::value::to_raw_value(&body) else {
             return;
@@ -317,6 +394,11 @@ mod tests {
     fn the_debug_form_of_a_connection_hides_its_credential() {
         let config = HttpConfig {
             base_url: "https://cloud.example.com/api/v1".into(),
+            auth: Auth::Bearer,
+            fields: &[crate::auth::Field {
+                name: "key",
+                variable: "ACME_KEY",
+            }],
             credential: Some("hunter2hunter2".to_owned().into()),
             allow_loopback: false,
             timeout: Duration::from_secs(1),

@@ -3,7 +3,6 @@
 //! Providers echo requests: a validation error may carry the whole start-up script with its one-time
 //! credential, a listing carries tokens of notebooks. Text to be shown is cut short and passed through here.
 
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use super::Call;
@@ -15,6 +14,9 @@ const HIDDEN: &str = "[redacted]";
 
 /// A word this long with a digit is treated as a key.
 const KEY_CHARS: usize = 24;
+
+/// A text of a body that is longer may be an encoded script. Units: bytes.
+const LONGEST_PLAIN: usize = 256;
 
 /// Members whose value never leaves: secrets, and echoes of what we sent.
 const SENSITIVE_WORDS: [&str; 10] = [
@@ -30,12 +32,9 @@ const SENSITIVE_WORDS: [&str; 10] = [
     "cloudinit",
 ];
 
-/// Secrets of one call: the credential, and the scripts and keys of its body.
-pub(super) fn secrets_of(call: &Call, credential: Option<&SecretString>) -> Vec<String> {
-    let mut secrets: Vec<String> = credential
-        .iter()
-        .map(|secret| secret.expose_secret().to_owned())
-        .collect();
+/// Secrets of one call: the known ones of its connection, and the scripts and keys of its body.
+pub(super) fn secrets_of(call: &Call, known: &[String]) -> Vec<String> {
+    let mut secrets = known.to_vec();
     if let Some(body) = &call.body {
         collect_secrets(body, &mut secrets);
     }
@@ -46,7 +45,10 @@ pub(super) fn secrets_of(call: &Call, credential: Option<&SecretString>) -> Vec<
 fn collect_secrets(value: &Value, secrets: &mut Vec<String>) {
     match value {
         Value::String(text)
-            if text.contains('\n') || text.starts_with("#!") || text.starts_with("ssh-") =>
+            if text.contains('\n')
+                || text.len() > LONGEST_PLAIN
+                || text.starts_with("#!")
+                || text.starts_with("ssh-") =>
         {
             secrets.push(text.clone())
         }
@@ -92,7 +94,10 @@ pub(super) fn text(shown: &str, secrets: &[String]) -> String {
 pub(super) fn recordable(body: &[u8], secrets: &[String]) -> Value {
     let hide = |text: &str| {
         secrets.iter().fold(text.to_owned(), |text, secret| {
+            let quoted = Value::from(secret.as_str()).to_string();
+            let within = quoted.trim_matches('"');
             text.replace(secret.as_str(), HIDDEN)
+                .replace(within, HIDDEN)
         })
     };
     match serde_json::from_slice::<Value>(body) {
@@ -109,9 +114,11 @@ fn hide_members(value: &mut Value, echoes: bool) {
         Value::Object(members) => {
             for (key, member) in members {
                 let key = key.to_ascii_lowercase();
-                // Containers echo the environment that they were ordered with.
-                let sensitive =
-                    key == "env" || SENSITIVE_WORDS.iter().any(|word| key.contains(word));
+                // Containers echo the environment that they were ordered with, and lists of start-up scripts
+                // the scripts.
+                let sensitive = key == "env"
+                    || key.contains("script")
+                    || SENSITIVE_WORDS.iter().any(|word| key.contains(word));
                 // Validation errors carry the offending request under these names.
                 let echo = echoes && matches!(key.as_str(), "input" | "ctx" | "body" | "request");
                 if (sensitive || echo) && !member.is_null() {
@@ -180,7 +187,7 @@ mod tests {
             "#!/bin/sh\ncurl -H 'Authorization: Bearer once-only' https://broker.example/\n";
         let secrets = secrets_of(
             &order(json!({"name": "gpb", "cloudinit_script": script})),
-            None,
+            &[],
         );
         let validation =
             json!({"detail": [{"msg": "too short", "input": {"cloudinit_script": script}}]});
@@ -213,6 +220,12 @@ mod tests {
     }
 
     #[test]
+    fn a_start_up_script_is_not_recorded() {
+        let kept = recordable(br##"[{"id":"s-1","script":"#!/bin/sh\nonce-only"}]"##, &[]);
+        assert_eq!(kept, json!([{ "id": "s-1", "script": HIDDEN }]));
+    }
+
+    #[test]
     fn the_environment_of_a_container_is_not_recorded() {
         let body = br#"{"pods":[{"id":"p-1","env":{"START":"once-only"}},{"environment":"test"}]}"#;
         let kept = recordable(body, &[]);
@@ -227,8 +240,8 @@ mod tests {
         ) {
             let body = format!("{before}{credential}{after}");
             let body = if as_json { json!({"detail": body}).to_string() } else { body };
-            let secret = SecretString::from(credential.clone());
-            let shown = excerpt(body.as_bytes(), &secrets_of(&order(Value::Null), Some(&secret)));
+            let secrets = secrets_of(&order(Value::Null), std::slice::from_ref(&credential));
+            let shown = excerpt(body.as_bytes(), &secrets);
             prop_assert!(!shown.contains(&credential));
             prop_assert!(shown.chars().count() <= EXCERPT_CHARS);
         }

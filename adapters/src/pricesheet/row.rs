@@ -1,5 +1,7 @@
 //! Turns one row into offers, in any dialect.
 
+use std::sync::Arc;
+
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
@@ -306,6 +308,7 @@ impl Row<'_> {
             price_per_node_hour: price,
             availability: self.availability,
             orderable: false,
+            particulars: Arc::default(),
             observed_at,
         };
         Draft {

@@ -12,8 +12,9 @@ const LONGEST_NAME: usize = 253;
 /// The SSH port, where a provider gives no other.
 const SSH_PORT: u16 = 22;
 
-/// A node once its addresses are valid: until then it is not up.
+/// A node once its addresses are valid: until then it is not up. `user` logs in over SSH.
 pub(super) fn node(
+    user: &str,
     public: Option<String>,
     private: Option<String>,
     port: Option<u16>,
@@ -29,7 +30,7 @@ pub(super) fn node(
     Some(ProviderNode {
         host,
         port: port.filter(|port| *port > 0).unwrap_or(SSH_PORT),
-        user: "ubuntu".to_owned(),
+        user: user.to_owned(),
         private_address,
     })
 }
@@ -59,7 +60,12 @@ mod tests {
     #[test]
     fn a_node_has_plain_addresses_or_is_not_up_yet() {
         let up = |public: &str, private: Option<&str>| {
-            node(Some(public.to_owned()), private.map(str::to_owned), None)
+            node(
+                "ubuntu",
+                Some(public.to_owned()),
+                private.map(str::to_owned),
+                None,
+            )
         };
         for good in ["198.51.100.7", "2001:db8::7", "node-1.example.com", "node1"] {
             let node = up(good, Some("10.0.0.7")).expect(good);
@@ -89,9 +95,12 @@ mod tests {
         }
         let no_private = up("198.51.100.7", Some("")).expect("a node");
         assert_eq!(no_private.private_address, None);
-        assert_eq!(node(None, Some("10.0.0.7".to_owned()), None), None);
+        assert_eq!(
+            node("ubuntu", None, Some("10.0.0.7".to_owned()), None),
+            None
+        );
         let port_of = |port| {
-            let node = node(Some("node1".to_owned()), None, port);
+            let node = node("ubuntu", Some("node1".to_owned()), None, port);
             node.expect("a node").port
         };
         assert_eq!([None, Some(0), Some(40_022)].map(port_of), [22, 22, 40_022]);

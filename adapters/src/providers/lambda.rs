@@ -20,29 +20,36 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
-use market::catalog::{CatalogReading, SkipReason, Skipped, Unread};
+use market::catalog::{CatalogReading, SkipReason};
 use market::fabric::Internode;
-use market::ids::OfferId;
-use market::offer::{Availability, Offer, Tenancy, Terms};
-use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId};
-use market::place::Place;
+use market::offer::{Availability, Offer, Particulars, Tenancy, Terms};
+use market::order::{LeaseOrder, LeaseRef, ProviderLease};
 use market::quantity::GpuCount;
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::adapter::{Adapter, Capability, Delivery, NodesPerLease, Profile, Release};
+use crate::adapter::{Adapter, Capability, MachineChoices, Ports, Profile, Release};
+use crate::auth::Field;
 use crate::error::{AdapterError, Refusal};
 use crate::gate::{self, Rejection};
 use crate::http::{Answer, Http};
+use crate::reading::{OfferDraft, Reading, parse};
 
 const PROFILE: Profile = Profile {
     id: "lambda",
     name: "Lambda Cloud",
     default_base_url: "https://cloud.lambda.ai/api/v1",
-    credentials: &["LAMBDA_API_KEY"],
-    delivery: Delivery::UserData,
-    nodes_per_lease: NodesPerLease::One,
+    credential: &[Field {
+        name: "api_key",
+        variable: "LAMBDA_API_KEY",
+    }],
+    machines: MachineChoices {
+        own_images: true,
+        // A firewall of the account, set in its console, is in front of every machine.
+        ports: Ports::SshOnly,
+        ..MachineChoices::NONE
+    },
     unsupported: &[
         (
             Capability::Spot,
@@ -65,13 +72,11 @@ const PROFILE: Profile = Profile {
             "an instance does not say when it was made",
         ),
     ],
-    peer_regions: &[],
-    freshness_limit: Duration::from_secs(600),
     poll_interval: Duration::from_secs(60),
     // About one request a second overall, one launch per 12 seconds.
     call_spacing: Duration::from_millis(1_100),
     order_spacing: Duration::from_secs(12),
-    listing_lag: Profile::LISTING_LAG,
+    ..Profile::REST
 };
 
 /// More types or regions than this are no catalogue: some fifty types in some twenty regions were seen. They
@@ -99,25 +104,19 @@ impl Adapter for Lambda {
     ) -> Result<CatalogReading, AdapterError> {
         let types: Data<BTreeMap<String, Value>> = http.get(TYPES).await?.read(refusal_of)?;
         gate::count("types", types.data.len(), MOST_TYPES).map_err(unbelieved)?;
+        let mut reading = Reading::new(&PROFILE, now);
+        let mut regions = read_regions(http).await.unwrap_or_else(|error| {
+            reading.unread_part("the list of regions", error);
+            BTreeSet::new()
+        });
         let types: Vec<_> = types
             .data
             .into_iter()
-            .map(|(sku, record)| (sku, read_type(record)))
+            .map(|(sku, record)| (sku, parse::<ListedType>(&record)))
             .collect();
-        let mut skipped: Vec<Skipped> = Vec::new();
-        let mut unread = Unread::Nothing;
-        let mut regions = read_regions(http).await.unwrap_or_else(|error| {
-            unread.note(None);
-            skipped.push(Rejection::of_part("the list of regions", error));
-            BTreeSet::new()
-        });
         for listed in types.iter().filter_map(|(_, record)| record.as_ref().ok()) {
-            regions.extend(
-                listed
-                    .regions_with_capacity_available
-                    .iter()
-                    .map(|region| region.name.clone()),
-            );
+            let named = listed.regions_with_capacity_available.iter();
+            regions.extend(named.map(|region| region.name.clone()));
         }
         gate::count("regions", regions.len(), MOST_REGIONS).map_err(unbelieved)?;
         for region in &regions {
@@ -125,31 +124,14 @@ impl Adapter for Lambda {
         }
         let pairs = types.len() * regions.len();
         gate::count("offers", pairs, gate::MOST_OFFERS).map_err(unbelieved)?;
-        if regions.is_empty() && unread == Unread::Nothing {
-            unread.note(None);
-            let why = "it is empty, and no type names one";
-            skipped.push(Rejection::of_part("the list of regions", why));
+        if regions.is_empty() && reading.is_whole() {
+            reading.unread_part("the list of regions", "it is empty, and no type names one");
         }
-        let mut offers = Vec::new();
         for (sku, record) in types {
-            match record.and_then(|record| convert_type(&sku, &record, &regions, now)) {
-                Ok(converted) => offers.extend(converted),
-                Err(rejection) => {
-                    let record = rejection.of_record(Some(&sku), 1);
-                    if record.is_unread() {
-                        unread.note(Some(sku));
-                    }
-                    skipped.push(record);
-                }
-            }
+            let offers = record.and_then(|record| convert_type(&sku, &record, &regions, now));
+            reading.record(Some(&sku), offers);
         }
-        Ok(CatalogReading {
-            provider: PROFILE.provider_id(),
-            read_at: now,
-            offers,
-            skipped,
-            unread,
-        })
+        reading.finish()
     }
 
     async fn request_lease(
@@ -167,17 +149,13 @@ impl Adapter for Lambda {
     async fn read_lease(
         &self,
         http: &Http,
-        id: &ProviderLeaseId,
+        lease: &LeaseRef,
     ) -> Result<Option<ProviderLease>, AdapterError> {
-        lease::read(http, id).await
+        lease::read(http, lease).await
     }
 
-    async fn release_lease(
-        &self,
-        http: &Http,
-        id: &ProviderLeaseId,
-    ) -> Result<Release, AdapterError> {
-        lease::release(http, id).await
+    async fn release_lease(&self, http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError> {
+        lease::release(http, lease).await
     }
 }
 
@@ -194,18 +172,6 @@ async fn read_regions(http: &Http) -> Result<BTreeSet<String>, AdapterError> {
     };
     let regions: Data<Vec<Region>> = answer.read(refusal_of)?;
     Ok(regions.data.into_iter().map(|region| region.name).collect())
-}
-
-fn read_type(record: Value) -> Result<ListedType, Rejection> {
-    serde_json::from_value(record).map_err(|error| {
-        Rejection::new(
-            SkipReason::Unreadable,
-            format!(
-                "the record is not as published: {}",
-                gate::shown(&error.to_string())
-            ),
-        )
-    })
 }
 
 /// One type in every region.
@@ -230,53 +196,42 @@ fn convert_type(
     let (name, memory_mib) = split_label(raw_gpu_name);
     let (gpu, share) = gate::hardware(PROFILE.id, sku, Some(name), memory_mib)?;
     let gpus = share.unwrap_or(gpus);
-    let no_price = || {
-        Rejection::new(
-            SkipReason::NoPrice,
-            "price_cents_per_hour is absent or null",
-        )
-    };
-    let cents = kind.price_cents_per_hour.ok_or_else(no_price)?;
-    let price_per_node_hour = gate::node_price(Decimal::new(cents, 2), gpus)?;
-
-    let to_be_had: BTreeSet<&str> = record
-        .regions_with_capacity_available
-        .iter()
-        .map(|region| region.name.as_str())
-        .collect();
+    let cents = kind.price_cents_per_hour.ok_or_else(|| {
+        let why = "price_cents_per_hour is absent or null";
+        Rejection::new(SkipReason::NoPrice, why)
+    })?;
+    let with_capacity = &record.regions_with_capacity_available;
+    let to_be_had: BTreeSet<&str> = with_capacity.iter().map(|it| it.name.as_str()).collect();
     let unknown_place = regions.is_empty().then_some("");
     let listed_in = regions.iter().map(String::as_str).chain(unknown_place);
-    Ok(listed_in
-        .map(|region| Offer {
-            offer_id: OfferId::of_identity(&[
-                PROFILE.id,
-                sku,
-                region,
-                Terms::OnDemand.as_str(),
-                "0",
-            ]),
-            provider: PROFILE.provider_id(),
-            sku: sku.to_owned(),
-            raw_gpu_name: raw_gpu_name.to_owned(),
+    let offer = |region| {
+        let draft = OfferDraft {
+            profile: &PROFILE,
+            sku,
+            region,
+            terms: Terms::OnDemand,
+            tenancy: Tenancy::Vm,
+            internode: Internode::None,
+            raw_gpu_name,
             gpu: gpu.clone(),
             gpus,
             gpu_memory_mib: memory_mib,
             vcpus: kind.specs.vcpus,
             memory_gib: kind.specs.memory_gib,
-            place: Place::resolve(PROFILE.id, region, ""),
-            tenancy: Tenancy::Vm,
-            terms: Terms::OnDemand,
-            internode: Internode::None,
-            price_per_node_hour,
+            node_price: Decimal::new(cents, 2),
             availability: if to_be_had.contains(region) {
                 Availability::PRESENT
             } else {
                 Availability::NONE
             },
-            orderable: true,
-            observed_at: now,
-        })
-        .collect())
+            particulars: Particulars {
+                disk_gib: kind.specs.storage_gib,
+                ..Particulars::default()
+            },
+        };
+        draft.finish(now)
+    };
+    listed_in.map(offer).collect()
 }
 
 /// The count of GPUs; where `specs` lacks it, as old answers do, the name has it: `gpu_8x_…`.
@@ -288,19 +243,7 @@ fn convert_count(sku: &str, gpus: Option<i64>) -> Result<GpuCount, Rejection> {
             "neither specs nor the name say how many GPUs it has",
         ));
     };
-    if gpus == 0 {
-        return Err(Rejection::new(SkipReason::NoGpu, "it has no GPU"));
-    }
-    let impossible = || {
-        Rejection::new(
-            SkipReason::ImpossibleCount,
-            format!("no machine has {gpus} GPUs"),
-        )
-    };
-    u32::try_from(gpus)
-        .ok()
-        .and_then(|gpus| GpuCount::whole(gpus).ok())
-        .ok_or_else(impossible)
+    gate::gpus(gpus)
 }
 
 /// Splits `H100 (80 GB SXM5)` into the name and the memory of one GPU. Units: MiB.
@@ -364,6 +307,7 @@ struct InstanceType {
 struct Specs {
     vcpus: Option<u32>,
     memory_gib: Option<u32>,
+    storage_gib: Option<u32>,
     gpus: Option<i64>,
 }
 

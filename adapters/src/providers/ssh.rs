@@ -28,6 +28,13 @@ pub(super) fn material(key: &str) -> String {
     key.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
+/// The name under which a key is registered where it is shared by several orders: made of the key itself, so
+/// that two simultaneous orders register the same.
+pub(super) fn name_of(key: &str) -> String {
+    let digest = blake3::hash(material(key).as_bytes()).to_hex();
+    format!("gpb-key-{}", &digest[..16])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

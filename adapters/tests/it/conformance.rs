@@ -3,11 +3,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use adapters::conformance::{BrokenFront, CheckResult, ConformanceWorld, Outcome, run};
+use adapters::conformance::{
+    Attachments, BrokenFront, CheckResult, ConformanceWorld, Outcome, run,
+};
 use adapters::providers::lambda::Lambda;
 use adapters::{
-    Adapter, AdapterError, Capability, Delivery, Http, NodesPerLease, Profile, Refusal, Release,
-    registry,
+    Adapter, AdapterError, Capability, Http, NodesPerLease, Profile, Refusal, Release, registry,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -16,8 +17,8 @@ use market::ids::OfferId;
 use market::money::Money;
 use market::offer::{Availability, Offer, Terms};
 use market::order::{
-    ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State,
-    ProviderNode,
+    Attachment, ClientToken, LeaseOrder, LeaseRef, ProviderLease, ProviderLeaseId,
+    ProviderLeaseState as State, ProviderNode,
 };
 
 use crate::recorded::{made_up, now, recorded};
@@ -74,7 +75,9 @@ enum Defect {
     NewIds,
     Spot,
     CountsDespiteProfile,
-    PeersElsewhere,
+    LeavesAScript,
+    ListsNoScripts,
+    MarksNoScript,
     ReleaseOfAbsentFails,
     ReleaseOfAbsentIsAccepted,
     BelievesFronts,
@@ -102,6 +105,8 @@ struct Ledger {
     lose_reply: bool,
     strange_status: bool,
     front: Option<BrokenFront>,
+    /// Made before each order, by its mark.
+    scripts: Vec<ClientToken>,
     leases: Vec<(ProviderLease, Duration)>,
 }
 
@@ -109,25 +114,16 @@ const PROFILE: Profile = Profile {
     id: "account",
     name: "An account",
     default_base_url: "https://cloud.example.com",
-    credentials: &[],
-    delivery: Delivery::UserData,
     nodes_per_lease: NodesPerLease::Rental { max: 4 },
     unsupported: &[
         (Capability::Spot, "an account of the suite has none"),
         (Capability::FreeCount, "an account of the suite says none"),
     ],
-    peer_regions: &[],
     freshness_limit: Duration::from_secs(60),
     poll_interval: Duration::from_secs(30),
     call_spacing: Duration::ZERO,
     order_spacing: Duration::ZERO,
-    listing_lag: Profile::LISTING_LAG,
-};
-
-/// As [`PROFILE`], with a region that no offer has.
-const ELSEWHERE: Profile = Profile {
-    peer_regions: &["elsewhere"],
-    ..PROFILE
+    ..Profile::REST
 };
 
 impl Account {
@@ -179,6 +175,16 @@ impl ConformanceWorld for Account {
         true
     }
 
+    async fn count_attachments(&self) -> Option<Attachments> {
+        let state = self.state.lock().expect("no panic");
+        let all = state.scripts.len();
+        let marked = match self.defect {
+            Defect::MarksNoScript => 0,
+            _ => all,
+        };
+        Some(Attachments { marked, all })
+    }
+
     async fn show_unknown_status(&self, _id: &ProviderLeaseId) -> bool {
         self.state.lock().expect("no panic").strange_status = true;
         true
@@ -188,10 +194,7 @@ impl ConformanceWorld for Account {
 #[async_trait]
 impl Adapter for Account {
     fn profile(&self) -> &'static Profile {
-        match self.defect {
-            Defect::PeersElsewhere => &ELSEWHERE,
-            _ => &PROFILE,
-        }
+        &PROFILE
     }
 
     async fn read_catalog(
@@ -257,6 +260,7 @@ impl Adapter for Account {
         if order.nodes > PROFILE.nodes_per_lease.max() && self.defect != Defect::TakesTooMany {
             return Err(AdapterError::CannotOrder("too many".into()));
         }
+        state.scripts.push(order.client_token.clone());
         if !["one", "two"].contains(&order.offer.sku.as_str())
             && self.defect != Defect::TakesAnything
         {
@@ -270,21 +274,14 @@ impl Adapter for Account {
         }
         let nodes = order.nodes - u32::from(self.defect == Defect::FewerNodes);
         let lease = ProviderLease {
-            id: ProviderLeaseId(format!("l-{}", state.leases.len())),
             name: (self.defect != Defect::ForgetsTheMark).then(|| order.client_token.to_string()),
-            state: State::Pending,
-            raw_status: "made".into(),
             sku: Some(if self.defect == Defect::OtherModel {
                 "other".into()
             } else {
                 order.offer.sku.clone()
             }),
-            region: None,
             node_count: Some(nodes),
-            gpus_per_node: None,
-            nodes: Vec::new(),
-            created_at: None,
-            price_per_node_hour: None,
+            ..ProviderLease::new(format!("l-{}", state.leases.len()), State::Pending, "made")
         };
         let ready = state.time + Duration::from_secs(300);
         state.leases.push((lease.clone(), ready));
@@ -315,8 +312,9 @@ impl Adapter for Account {
     async fn read_lease(
         &self,
         _http: &Http,
-        id: &ProviderLeaseId,
+        lease: &LeaseRef,
     ) -> Result<Option<ProviderLease>, AdapterError> {
+        let id = &lease.id;
         self.pass()?;
         let mut state = self.state.lock().expect("no panic");
         let (time, strange) = (state.time, state.strange_status);
@@ -343,11 +341,8 @@ impl Adapter for Account {
         Ok(Some(lease.clone()))
     }
 
-    async fn release_lease(
-        &self,
-        _http: &Http,
-        id: &ProviderLeaseId,
-    ) -> Result<Release, AdapterError> {
+    async fn release_lease(&self, _http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError> {
+        let id = &lease.id;
         self.pass()?;
         let mut state = self.state.lock().expect("no panic");
         match state.leases.iter().position(|(lease, _)| lease.id == *id) {
@@ -361,6 +356,34 @@ impl Adapter for Account {
             None if self.defect == Defect::ReleaseOfAbsentIsAccepted => Ok(Release::Accepted),
             None => Ok(Release::NotShown),
         }
+    }
+
+    async fn list_attachments(&self, _http: &Http) -> Result<Vec<Attachment>, AdapterError> {
+        if matches!(self.defect, Defect::ListsNoScripts | Defect::MarksNoScript) {
+            return Ok(Vec::new());
+        }
+        let state = self.state.lock().expect("no panic");
+        let script = |token: &ClientToken| Attachment {
+            kind: "scripts".into(),
+            id: token.to_string(),
+            region: None,
+            client_token: token.clone(),
+        };
+        Ok(state.scripts.iter().map(script).collect())
+    }
+
+    async fn remove_attachment(
+        &self,
+        _http: &Http,
+        attachment: &Attachment,
+    ) -> Result<(), AdapterError> {
+        if self.defect != Defect::LeavesAScript {
+            let mut state = self.state.lock().expect("no panic");
+            state
+                .scripts
+                .retain(|token| *token != attachment.client_token);
+        }
+        Ok(())
     }
 }
 
@@ -402,8 +425,16 @@ async fn every_broken_promise_is_seen_by_its_check() {
             "offers_keep_to_what_the_profile_declares",
         ),
         (
-            Defect::PeersElsewhere,
-            "offers_keep_to_what_the_profile_declares",
+            Defect::LeavesAScript,
+            "nothing_made_beside_a_machine_is_left",
+        ),
+        (
+            Defect::ListsNoScripts,
+            "nothing_made_beside_a_machine_is_left",
+        ),
+        (
+            Defect::MarksNoScript,
+            "nothing_made_beside_a_machine_is_left",
         ),
         (
             Defect::ReleaseOfAbsentFails,
@@ -460,17 +491,8 @@ fn a_mark_is_found_on_what_lives_before_what_is_gone() {
         .expect("a mark");
     let account = Account::new(Defect::None);
     let lease = |id: &str, state| ProviderLease {
-        id: ProviderLeaseId(id.into()),
         name: Some(token.to_string()),
-        state,
-        raw_status: String::new(),
-        sku: None,
-        region: None,
-        node_count: None,
-        gpus_per_node: None,
-        nodes: Vec::new(),
-        created_at: None,
-        price_per_node_hour: None,
+        ..ProviderLease::new(id, state, "")
     };
     account.state.lock().expect("no panic").leases = vec![
         (lease("old", State::Gone), Duration::ZERO),

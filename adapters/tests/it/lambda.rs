@@ -6,10 +6,10 @@ use adapters::providers::lambda::Lambda;
 use adapters::{Adapter, AdapterError, Disposition, Http};
 use market::catalog::{CatalogReading, SkipReason, Unread};
 use market::offer::{AvailabilityLevel, Offer};
-use market::order::{ProviderLeaseId, ProviderLeaseState as State};
+use market::order::ProviderLeaseState as State;
 use serde_json::{Value, json};
 
-use crate::recorded::{SSH_KEY, assert_golden, fixtures, made_up, now, order, recorded};
+use crate::recorded::{SSH_KEY, assert_golden, fixtures, lease, made_up, now, order, recorded};
 use crate::server::{Server, Turn};
 
 async fn read(http: &Http) -> CatalogReading {
@@ -174,13 +174,13 @@ async fn a_recorded_lease_lives_from_launch_to_gone() {
     assert!(all[2].nodes.is_empty() && all[0].client_token().is_none());
 
     let booting = Lambda
-        .read_lease(&http, &asked.id)
+        .read_lease(&http, &lease(&asked.id.0))
         .await
         .expect("an answer")
         .expect("the lease");
     assert!(booting.nodes.is_empty());
     let active = Lambda
-        .read_lease(&http, &asked.id)
+        .read_lease(&http, &lease(&asked.id.0))
         .await
         .expect("an answer")
         .expect("the lease");
@@ -199,13 +199,13 @@ async fn a_recorded_lease_lives_from_launch_to_gone() {
     );
     for _ in 0..2 {
         Lambda
-            .release_lease(&http, &asked.id)
+            .release_lease(&http, &lease(&asked.id.0))
             .await
             .expect("released, then absent");
     }
     assert_eq!(
         Lambda
-            .read_lease(&http, &asked.id)
+            .read_lease(&http, &lease(&asked.id.0))
             .await
             .expect("an answer"),
         None
@@ -362,12 +362,7 @@ async fn a_list_that_cannot_be_read_is_no_list() {
         403,
         json!({"error": {"code": "global/account-inactive"}}),
     )]);
-    assert!(
-        Lambda
-            .release_lease(&refused, &ProviderLeaseId("i-1".into()))
-            .await
-            .is_err()
-    );
+    assert!(Lambda.release_lease(&refused, &lease("i-1")).await.is_err());
 }
 
 #[tokio::test]
@@ -445,9 +440,7 @@ async fn a_thing_without_a_proper_id_is_neither_listed_nor_ended() {
             .await
             .expect_err("no id");
         assert!(error.is_outcome_unknown(), "{error}");
-        let error = Lambda
-            .read_lease(&http, &ProviderLeaseId(id.to_owned()))
-            .await;
+        let error = Lambda.read_lease(&http, &lease(id)).await;
         assert!(matches!(error, Err(AdapterError::BadId(_))), "{error:?}");
     }
 }

@@ -2,11 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod conformance;
+mod digitalocean;
 mod http;
+mod hyperstack;
 mod lambda;
+mod mutations;
 mod pricesheet;
 mod recorded;
 mod runpod;
 mod server;
+mod shadeform;
+mod verda;
 mod voltagepark;
+mod vultr;

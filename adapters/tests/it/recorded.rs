@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use adapters::Http;
 use chrono::{DateTime, TimeZone, Utc};
 use market::ids::LeaseId;
+use market::machine::MachineRequest;
 use market::offer::Offer;
-use market::order::{ClientToken, LeaseOrder};
+use market::order::{ClientToken, LeaseOrder, LeaseRef, ProviderLeaseId};
 use serde_json::{Value, json};
 
 pub const SSH_KEY: &str =
@@ -51,8 +52,18 @@ pub fn order(offer: &Offer, nodes: u32) -> LeaseOrder {
         client_token: ClientToken::of(LeaseId::from_uuid(uuid::Uuid::from_u128(7))),
         offer: offer.clone(),
         nodes,
+        machine: MachineRequest::default(),
         ssh_public_keys: vec![SSH_KEY.to_owned()],
         startup_script: "#!/bin/sh\necho once-only-4711\n".to_owned(),
+    }
+}
+
+/// The lease of [`order`], by the id that the recordings give it.
+pub fn lease(id: &str) -> LeaseRef {
+    LeaseRef {
+        id: ProviderLeaseId(id.to_owned()),
+        client_token: ClientToken::of(LeaseId::from_uuid(uuid::Uuid::from_u128(7))),
+        region: None,
     }
 }
 

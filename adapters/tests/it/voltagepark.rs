@@ -10,7 +10,7 @@ use market::offer::{Offer, Tenancy};
 use market::order::ProviderLeaseState as State;
 use serde_json::{Value, json};
 
-use crate::recorded::{SSH_KEY, assert_golden, made_up, now, order, recorded};
+use crate::recorded::{SSH_KEY, assert_golden, lease, made_up, now, order, recorded};
 use crate::server::{Server, Turn};
 
 const FIRST_PAGE: &str = "/bare-metal/locations?limit=50&offset=0";

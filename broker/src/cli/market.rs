@@ -80,7 +80,8 @@ impl Market {
 pub(super) async fn start_quick() -> Result<simulator::Simulator, Ending> {
     let clock = Arc::new(SystemClock) as Arc<dyn simulator::Clock>;
     let mut config = simulator::Config::new(clock);
-    for provider in simulator::Provider::ALL {
+    config.providers = simulator::Provider::DEMONSTRATION.to_vec();
+    for provider in simulator::Provider::DEMONSTRATION {
         config.timing_of(provider).boot_seconds = 5;
     }
     Ok(simulator::Simulator::start(config).await?)

@@ -65,16 +65,20 @@ pub(super) fn run(args: &SweepArgs) -> Result<(), Ending> {
         true => json!({
             "ended": swept.ended, "unknown": swept.unknown, "returned": swept.returned,
             "foreign": swept.foreign, "missing": swept.missing, "unreadable": swept.unreadable,
+            "removed_attachments": swept.removed_attachments,
+            "unknown_attachments": swept.unknown_attachments,
         })
         .to_string(),
         false => format!(
             "{} ended, {} marked without a lease, {} returned, {} of others, {} leases without a \
-             machine, {} failures",
+             machine, {} scripts, keys and disks removed, {} marked without a lease, {} failures",
             swept.ended,
             swept.unknown,
             swept.returned,
             swept.foreign,
             swept.missing,
+            swept.removed_attachments,
+            swept.unknown_attachments,
             swept.unreadable
         ),
     };

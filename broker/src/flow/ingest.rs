@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use adapters::AdapterError;
 use market::catalog::{CatalogReading, OfferDiff, Skipped};
 use market::ids::ProviderId;
-use market::offer::Offer;
+use market::offer::{MachineOperator, Offer};
 use matcher::{ProviderView, Quarantine};
 use store::StoreError;
 use store::catalog::Generation;
@@ -249,9 +249,21 @@ pub async fn refresh_snapshot(broker: &Broker) -> Result<(), StoreError> {
             }),
             facts: broker.config().facts_of(&row.id),
             acceptance: acceptance.get(&row.id).copied().unwrap_or_default(),
-            peer_regions: adapters::registry::peer_regions_of(&row.id),
         };
         views.insert(row.id, view);
+    }
+    // An operator may run machines that others sell without selling any here.
+    for offer in &live.offers {
+        if let MachineOperator::Cloud(id) = &offer.particulars.operator
+            && !views.contains_key(id)
+        {
+            let facts = broker.config().facts_of(id);
+            let view = ProviderView {
+                facts,
+                ..ProviderView::default()
+            };
+            views.insert(id.clone(), view);
+        }
     }
     let generation = live.generation.map_or(0, |generation| generation.0);
     let known = broker.snapshot();

@@ -116,8 +116,10 @@ pub fn connect_entered(
     mode: DatabaseMode,
 ) -> Result<ProviderLink, LinkError> {
     let text = credential.expose_secret();
+    // One of several fields is a JSON object, which its connection reads.
+    let is_object = adapter.profile().credential.len() > 1;
     let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-    if text.is_empty() || text.len() > LONGEST || !visible {
+    if text.is_empty() || text.len() > LONGEST || !(visible || is_object) {
         return Err(LinkError::Credential);
     }
     check_base_url(base_url, mode)?;

@@ -8,6 +8,8 @@
 //! [`crate::flow::fulfil`] looks at once at a living lease that the provider does not list; `absence` decides
 //! whether it is gone. Reconciliation is idempotent and runs on a timer; the next run is the retry.
 
+mod attachments;
+
 use std::time::Duration;
 
 use adapters::Release;
@@ -15,7 +17,7 @@ use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use market::ids::{LeaseId, ProviderId};
 use market::lease::LeaseState;
-use market::order::{ProviderLease, ProviderLeaseState};
+use market::order::{ClientToken, LeaseRef, ProviderLease, ProviderLeaseState};
 use store::StoreError;
 use store::leases::{Lease, ReturnedList};
 use tokio::time::sleep;
@@ -90,7 +92,11 @@ pub struct Swept {
     pub foreign: usize,
     /// Living leases that the provider does not list: looked at again at once.
     pub missing: usize,
-    /// Providers that could not be listed; the next run tries again.
+    /// Scripts, keys and disks of leases that are over: removed.
+    pub removed_attachments: usize,
+    /// Scripts, keys and disks with the mark of a lease that this database does not know: reported.
+    pub unknown_attachments: usize,
+    /// Providers that could not be listed, or did not carry out a request; the next run tries again.
     pub unreadable: usize,
 }
 
@@ -116,6 +122,8 @@ pub async fn sweep_with(broker: &Broker, orders: Orders<'_>) -> Result<Swept, St
         total.found_returned.extend(swept.found_returned);
         total.foreign += swept.foreign;
         total.missing += swept.missing;
+        total.removed_attachments += swept.removed_attachments;
+        total.unknown_attachments += swept.unknown_attachments;
         total.unreadable += swept.unreadable;
     }
     Ok(total)
@@ -169,11 +177,11 @@ async fn sweep_one(
                 }
             }
             Some(_) => {
-                end(link, machine, "its lease is over", &mut swept).await;
+                end(link, (machine, &token), "its lease is over", &mut swept).await;
             }
             None if orders.unknown.ends(token.lease_id()) => {
                 let why = "no row knows it, and it was made since the given time";
-                end(link, machine, why, &mut swept).await;
+                end(link, (machine, &token), why, &mut swept).await;
             }
             None => report_unknown(&provider, machine, &mut swept),
         }
@@ -210,6 +218,7 @@ async fn sweep_one(
     if swept.missing > 0 {
         broker.nudge();
     }
+    attachments::tidy(broker, link, &mut swept).await?;
     Ok(swept)
 }
 
@@ -247,7 +256,7 @@ async fn end_returned(
     swept: &mut Swept,
 ) -> Result<(), StoreError> {
     let why = "it had returned, and a person asked for its end";
-    if end(link, machine, why, swept).await != Some(Release::Accepted) {
+    if end(link, (machine, &lease.client_token), why, swept).await != Some(Release::Accepted) {
         return Ok(());
     }
     let reservations = broker.store().reservations().across_tenants();
@@ -269,12 +278,25 @@ async fn end_returned(
 /// Asks a provider to end a machine; returns the provider's answer, if there was one.
 async fn end(
     link: &ProviderLink,
-    machine: &ProviderLease,
+    (machine, token): (&ProviderLease, &ClientToken),
     why: &str,
     swept: &mut Swept,
 ) -> Option<Release> {
     let provider = link.adapter.profile().id;
-    match link.adapter.release_lease(&link.http, &machine.id).await {
+    let at_provider = LeaseRef {
+        id: machine.id.clone(),
+        client_token: token.clone(),
+        region: machine.region.clone(),
+    };
+    match link.adapter.release_lease(&link.http, &at_provider).await {
+        Ok(Release::NotYet) => {
+            swept.unreadable += 1;
+            warn!(
+                provider.id = provider, machine.id = %machine.id,
+                "{provider} does not end {} yet; the next run asks again", machine.id
+            );
+            Some(Release::NotYet)
+        }
         // Not shown: it ended between the list and now, or the next run finds it again.
         Ok(said) => {
             swept.ended += 1;

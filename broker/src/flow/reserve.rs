@@ -223,7 +223,7 @@ pub(crate) async fn may_sell(
     (lines, ceiling): (&[QuoteLine], Option<&Ceiling>),
     now: DateTime<Utc>,
 ) -> Result<(), ReserveError> {
-    let sellers = lines.iter().map(|line| &line.offer.provider);
+    let sellers = lines.iter().map(|line| &line.offer);
     let ends_by = demand.ends_by(now);
     let until = ends_by.unwrap_or_else(|| demand.handed_off_by(now));
     on_record::check(broker, demand, sellers, until)?;
@@ -295,7 +295,7 @@ pub async fn find(
 pub fn lease_sizes(broker: &Broker, offer: &Offer, nodes: u32) -> Vec<u32> {
     let link = broker.provider(&offer.provider);
     let most = link
-        .map_or(1, |link| link.adapter.profile().nodes_per_lease.max())
+        .map_or(1, |link| link.adapter.nodes_per_lease(offer).max())
         .max(1);
     let mut left = nodes;
     let mut sizes = Vec::new();

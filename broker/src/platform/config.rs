@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use market::demand::OnUnreachable;
 use market::ids::ProviderId;
 use market::money::Money;
+use market::offer::{MachineOperator, Offer};
 use market::provider_facts::ProviderFacts;
 use market::spending::SpendingLimits;
 use market::verification::Level;
@@ -322,6 +323,17 @@ impl Config {
     pub fn facts_of(&self, id: &ProviderId) -> ProviderFacts {
         let settings = self.providers.get(id);
         settings.map_or_else(ProviderFacts::default, ProviderConfig::facts)
+    }
+
+    /// The record of the operator of an offer; `None` where the operator is not known, as with machines of
+    /// other people.
+    #[must_use]
+    pub fn facts_of_operator(&self, offer: &Offer) -> Option<ProviderFacts> {
+        match &offer.particulars.operator {
+            MachineOperator::Seller => Some(self.facts_of(&offer.provider)),
+            MachineOperator::Cloud(id) => Some(self.facts_of(id)),
+            MachineOperator::Peer(_) => None,
+        }
     }
 
     /// The configuration with nothing set but where data is kept.

@@ -256,6 +256,8 @@ const fn word(event: LeaseEvent) -> &'static str {
         E::Unknown => "unknown",
         E::NodesUp => "nodes_up",
         E::BootFailed => "boot_failed",
+        E::NoCapacity => "no_capacity",
+        E::Preempted => "preempted",
         E::Lost => "lost",
         E::Vanished => "vanished",
         E::Passed => "passed",

@@ -16,6 +16,7 @@ use market::ids::ProviderId;
 use market::order::ClientToken;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
+use serde_json::json;
 use simulator::{NodeRunner, Provider, Simulator};
 use store::Store;
 use store::settings::DatabaseMode;
@@ -52,6 +53,8 @@ pub struct SimulatedMarketOptions {
     pub executable: Option<PathBuf>,
     /// How long one call to a provider may take, in real time.
     pub call_timeout: Duration,
+    /// Whom to simulate.
+    pub providers: Vec<Provider>,
     /// Simulated providers that are not connected from the start: somebody enters them.
     pub unconnected: Vec<Provider>,
     /// Stands between the broker and each adapter; tests put their own in.
@@ -78,6 +81,7 @@ impl SimulatedMarketOptions {
             nodes: NodeRunner::Run,
             executable: None,
             call_timeout: CALL_TIMEOUT,
+            providers: Provider::DEMONSTRATION.to_vec(),
             unconnected: Vec::new(),
             wrap: Box::new(|adapter| adapter),
             // A day passes here in a second: quotas in real time would be used up.
@@ -105,6 +109,7 @@ impl SimulatedMarket {
         let mut market = simulator::Config {
             seed: options.seed,
             node_runner: options.nodes,
+            providers: options.providers,
             ..simulator::Config::new(Arc::clone(&clock) as Arc<dyn simulator::Clock>)
         };
         (options.configure_market)(&mut market);
@@ -257,7 +262,7 @@ pub fn simulated_links(
         let url = simulator.url(provider);
         simulated_link(provider.as_str(), url, credential, call_timeout, wrap)
     };
-    Provider::ALL.into_iter().map(link).collect()
+    simulator.providers().map(link).collect()
 }
 
 fn simulated_link(
@@ -279,12 +284,24 @@ fn simulated_link(
         order_spacing: Duration::ZERO,
         first_backoff: Duration::from_millis(10),
         traceparent: spans::traceparent,
-        ..HttpConfig::of(adapter.profile(), Some(credential))
+        ..HttpConfig::of(adapter.profile(), Some(entered(adapter, credential)))
     })?;
     Ok(ProviderLink {
         adapter: wrap(adapter),
         http,
     })
+}
+
+/// A credential as it is entered: the simulator writes one of two fields as `client_id:client_secret`.
+fn entered(adapter: &dyn Adapter, credential: SecretString) -> SecretString {
+    let parts = credential.expose_secret().split_once(':');
+    match (adapter.profile().credential, parts) {
+        ([id, secret], Some((client, password))) => {
+            let object = json!({ id.name: client, secret.name: password });
+            SecretString::from(object.to_string())
+        }
+        _ => credential,
+    }
 }
 
 /// A simulated market that runs in another process, and that several brokers share.

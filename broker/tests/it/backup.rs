@@ -244,7 +244,10 @@ async fn restored_after(
     assert_eq!(swept.status.code(), Some(1), "{swept:?}");
     assert_eq!(
         said(&swept),
-        json!({ "ended": 0, "unknown": 1, "returned": 0, "foreign": 0, "missing": 0, "unreadable": 0 })
+        json!({
+            "ended": 0, "unknown": 1, "returned": 0, "foreign": 0, "missing": 0, "unreadable": 0,
+            "removed_attachments": 0, "unknown_attachments": 0,
+        })
     );
     assert_eq!(running(service).len(), 2);
     let later = (taken_at + TimeDelta::days(1)).to_rfc3339_opts(SecondsFormat::Millis, true);
@@ -255,7 +258,10 @@ async fn restored_after(
     assert!(swept.status.success(), "{swept:?}");
     assert_eq!(
         said(&swept),
-        json!({ "ended": 1, "unknown": 0, "returned": 0, "foreign": 0, "missing": 0, "unreadable": 0 })
+        json!({
+            "ended": 1, "unknown": 0, "returned": 0, "foreign": 0, "missing": 0, "unreadable": 0,
+            "removed_attachments": 0, "unknown_attachments": 0,
+        })
     );
     assert_eq!(running(service), kept, "what the backup knows runs on");
     let nobody = LeaseId::from_uuid(service.world.broker().new_uuid()).to_string();

@@ -141,7 +141,7 @@ async fn what_was_promised_of_storage_is_asked_of_a_node() {
     let service = Service::start_as(SimulatedMarketOptions {
         configure: Box::new(move |config| {
             configure(config);
-            for provider in Provider::ALL {
+            for provider in Provider::DEMONSTRATION {
                 let id = ProviderId::parse(provider.as_str()).expect("a provider");
                 config.providers.entry(id).or_default().storage = facts.storage.clone();
             }

@@ -29,6 +29,7 @@ mod pair;
 mod push;
 mod push_gang;
 pub(crate) mod scene;
+mod sellers;
 mod silent;
 mod spoken;
 mod sshd;

@@ -6,7 +6,6 @@ use market::attestation::Attestation;
 use market::identity::Role;
 use market::verification::Level;
 use serde_json::{Value, json};
-use store::attempts::Regions;
 use verifier::cli::{Expectation, run_alone};
 use verifier::reference::NodeDescription;
 
@@ -120,10 +119,7 @@ async fn a_node_whose_check_fails_is_replaced_and_its_provider_held_to_nothing()
     let attempts = service.world.broker().store().attempts();
     let failures = attempts.early_failures_since(began).await;
     assert!(failures.expect("an answer").is_empty());
-    let records = attempts
-        .acceptance_since(began, &Regions::new())
-        .await
-        .expect("an answer");
+    let records = attempts.acceptance_since(began).await.expect("an answer");
     let mut records = records.values();
     assert!(records.all(|record| record.outcomes() == record.passed && record.fell_in_use == 0));
 

@@ -415,32 +415,24 @@ async fn answered(provider: &str, body: Value) -> (Vec<String>, Vec<(String, Ski
 
 #[tokio::test]
 async fn an_absent_flag_is_no_no_and_the_reason_that_counts_is_given() {
-    // RunPod's gpuTypes as open clients quote them (profullstack/sh1pt pull request 748).
-    let kind = |flags: Value| {
-        let mut kind = json!({
-            "id": "NVIDIA H100 NVL", "memoryInGb": 94, "securePrice": 3.19, "communityPrice": 2.59,
-            "maxGpuCount": 1, "secure1": {"minimumBidPrice": 1.65},
-        });
-        let flags = flags.as_object().expect("flags").clone();
-        kind.as_object_mut().expect("a kind").extend(flags);
-        kind
+    // A type as open clients quote it (profullstack/sh1pt pull request 748), in the shape of RunPod's REST v2.
+    let kind = |more: Value| {
+        let price = json!({"secure": 3.19, "community": 2.59});
+        let mut kind = json!({"id": "NVIDIA H100 NVL", "memory": 94, "price": price});
+        let more = more.as_object().expect("fields").clone();
+        kind.as_object_mut().expect("a kind").extend(more);
+        json!({ "gpus": [kind] })
     };
-    let sku = "1x NVIDIA H100 NVL";
-    let secure = "NVIDIA H100 NVL (secure)".to_owned();
-    let community = format!("{sku}: 1 x H100-NVL, on_demand 2.59");
-    let no_place = vec![(secure, SkipReason::NoPlace)];
-    // The answer has no flag for either cloud, and each has a price; no data centre lists it.
-    let read = answered("runpod", json!({"data": {"gpuTypes": [kind(json!({}))]}})).await;
-    assert_eq!(read.0, [community]);
-    assert_eq!(read.1[..1], no_place[..]);
-    let only_secure = kind(json!({"secureCloud": true, "communityCloud": false}));
-    let read = answered("runpod", json!({"data": {"gpuTypes": [only_secure]}})).await;
-    assert_eq!(read, (vec![], no_place));
-    let centre = json!({"id": "US-KS-2", "gpus1": [{"gpuTypeId": "NVIDIA H100 NVL"}]});
-    let listed = json!({"data": {"gpuTypes": [kind(json!({"communityCloud": false}))], "dataCenters": [centre]}});
-    let read = answered("runpod", listed).await;
-    let offers = ["on_demand 3.19", "spot 1.65"].map(|end| format!("{sku}: 1 x H100-NVL, {end}"));
-    assert_eq!(read, (offers.to_vec(), vec![]));
+    let no_place = ("NVIDIA H100 NVL (secure)".to_owned(), SkipReason::NoPlace);
+    // It has a price and no data centre lists it, with and without flags.
+    for flags in [json!({}), json!({"secure": true, "community": false})] {
+        let read = answered("runpod", kind(flags)).await;
+        assert_eq!(read, (vec![], vec![no_place.clone()]));
+    }
+    let centres = json!([{"id": "US-KS-2", "availability": "LOW"}]);
+    let read = answered("runpod", kind(json!({ "dataCenters": centres }))).await;
+    let offer = "1x NVIDIA H100 NVL: 1 x H100-NVL, on_demand 3.19";
+    assert_eq!(read, (vec![offer.to_owned()], vec![]));
 }
 
 #[tokio::test]
@@ -470,11 +462,15 @@ async fn answers_in_the_shapes_of_the_live_interfaces_are_read() {
     );
 
     // RunPod (runpod/docs issue 633): two spaces in a name, which is kept as it came.
-    let kind = json!({"id": "NVIDIA  RTX A4500", "memoryInGb": 20, "communityCloud": true, "communityPrice": 0.19, "maxGpuCount": 1});
-    let (offers, _) = answered("runpod", json!({"data": {"gpuTypes": [kind]}})).await;
+    let centres = json!([{"id": "US-KS-2", "availability": "MEDIUM"}]);
+    let kind = json!({
+        "id": "NVIDIA  RTX A4500", "memory": 20, "secure": true, "price": {"secure": 0.25},
+        "availability": "MEDIUM", "dataCenters": centres,
+    });
+    let (offers, _) = answered("runpod", json!({ "gpus": [kind] })).await;
     assert_eq!(
         offers,
-        ["1x NVIDIA  RTX A4500: 1 x RTX-A4500, on_demand 0.19"]
+        ["1x NVIDIA  RTX A4500: 1 x RTX-A4500, on_demand 0.25"]
     );
 
     // Voltage Park: prices as numbers or as text, no stock beside a price, the form left open.

@@ -12,7 +12,6 @@ use market::attestation::{Attestation, FindingCode, Outcome};
 use market::identity::Role;
 use market::verification::{GangCall, Rail};
 use serde_json::{Value, json};
-use store::attempts::Regions;
 use tokio::process::Command;
 use verifier::agent::converse;
 use verifier::http::HttpBroker;
@@ -267,10 +266,7 @@ async fn a_swapped_gpu_ends_the_warranty_and_its_machine_is_replaced() {
     // The broker itself made the check, so it is on record. Its tenant may have made it fail, so it is no
     // evidence for the next order.
     let store = service.world.broker().store();
-    let records = store
-        .attempts()
-        .acceptance_since(began, &Regions::new())
-        .await;
+    let records = store.attempts().acceptance_since(began).await;
     let records: Vec<_> = records.expect("an answer").into_values().collect();
     let fell = |record: &AcceptanceRecord| record.fell_in_use;
     assert_eq!(records.iter().map(fell).sum::<u64>(), 1, "{records:?}");

@@ -6,7 +6,7 @@ use broker::platform::clock::{Clock as _, ManualClock, SystemClock};
 use broker::tools::simulation::SharedMarket;
 use chrono::TimeDelta;
 use secrecy::SecretString;
-use simulator::{Config, Simulator};
+use simulator::{Config, Provider, Simulator};
 
 use crate::eventually::eventually;
 use crate::service::install_tls;
@@ -25,7 +25,7 @@ async fn a_turned_clock_is_seen_soon_and_one_that_stands_still_stands_for_all() 
     let credential = SecretString::from(market.control_credential());
     let joined = SharedMarket::join(&market.control_url(), &credential).await;
     let joined = joined.expect("it may join");
-    assert_eq!(joined.links.len(), 3);
+    assert_eq!(joined.links.len(), Provider::ALL.len());
     assert_eq!(
         joined.clock.now(),
         broker::platform::clock::Clock::now(&*clock)

@@ -5,7 +5,8 @@ use market::counted::counted;
 use market::demand::check::LONGEST_HOURS;
 use market::fabric::FabricWanted;
 use market::money::Money;
-use market::offer::Terms;
+use market::offer::{MachineOperator, Offer, Terms};
+use market::provider_facts::ProviderFacts;
 
 use super::gb;
 use crate::filter::Filter;
@@ -18,7 +19,7 @@ use crate::perf::serving::{doublings, usable_bytes};
 use crate::reason::ReasonCode;
 use crate::search::{MAX_NODES, Query, known_node, most_nodes, node_price_units};
 use crate::serve::{Load, ServeQuery};
-use crate::snapshot::Row;
+use crate::snapshot::{Row, Snapshot};
 use crate::train::TrainQuery;
 
 /// The reason with the figures of this offer; the general sentence where there are none.
@@ -62,11 +63,10 @@ fn figures(
             offer.terms,
             wanted_terms(query)
         )),
-        ReasonCode::ProviderPolicy => Some(format!("The policy excludes {}", offer.provider)),
+        ReasonCode::ProviderPolicy => Some(format!("The policy excludes {}", seller(offer))),
         ReasonCode::Operator | ReasonCode::Certification => {
-            let view = filter.snapshot.provider(&offer.provider);
-            match filter.check_facts(view) {
-                Err(lack) => Some(format!("Of {}: {lack}", offer.provider)),
+            match filter.check_facts(facts(filter, offer)) {
+                Err(lack) => Some(format!("Of {}: {lack}", seller(offer))),
                 Ok(()) => of_evidence(query, filter, row),
             }
         }
@@ -320,12 +320,12 @@ fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<Stri
     let query = match query {
         Query::Gpus(_) => return None,
         Query::Serve(serve) => {
-            let view = filter.snapshot.provider(&row.offer.provider);
+            let facts = facts(filter, &row.offer);
             return Some(format!(
                 "{}; the certification of {} is valid for {:.0} hours",
                 most_for_pile(serve, row)?,
-                row.offer.provider,
-                filter.evidence_hours(view)?,
+                seller(&row.offer),
+                filter.evidence_hours(facts)?,
             ));
         }
         Query::Train(query) => query,
@@ -336,14 +336,29 @@ fn of_evidence(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<Stri
     let end = filter
         .starts_by()
         .checked_add_signed(TimeDelta::try_seconds(seconds)?)?;
-    let view = filter.snapshot.provider(&row.offer.provider);
-    let lack = filter.check_facts_until(view, end).err()?;
+    let facts = facts(filter, &row.offer);
+    let lack = filter.check_facts_until(facts, end).err()?;
     Some(format!(
         "Of {}: {lack}, when the run is predicted to be done on {}{}",
-        row.offer.provider,
+        seller(&row.offer),
         counted(nodes, "node"),
         no_number(query),
     ))
+}
+
+/// The facts on record about the operator.
+fn facts<'f>(filter: &Filter<'f>, offer: &Offer) -> Option<&'f ProviderFacts> {
+    let snapshot: &'f Snapshot = filter.snapshot;
+    snapshot.facts(&offer.provider, &offer.particulars.operator)
+}
+
+/// The seller, and who runs the machine where that is somebody else.
+fn seller(offer: &Offer) -> String {
+    match &offer.particulars.operator {
+        MachineOperator::Seller => offer.provider.to_string(),
+        MachineOperator::Cloud(id) => format!("{id}, sold by {}", offer.provider),
+        MachineOperator::Peer(_) => format!("a machine of its owner's at {}", offer.provider),
+    }
 }
 
 /// The run on as many nodes as the tenant asked for, else on the fewest that hold it.
@@ -396,8 +411,8 @@ fn of_latency(query: &Query<'_>, row: &Row) -> Option<String> {
 }
 
 fn of_stock(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Option<String> {
-    let view = filter.snapshot.provider(&row.offer.provider);
-    let fit = query.fit(row, filter.evidence_hours(view)).ok()?;
+    let hours = filter.evidence_hours(facts(filter, &row.offer));
+    let fit = query.fit(row, hours).ok()?;
     let needed = counted(fit.nodes, "node");
     let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
     Some(match row.offer.availability.nodes {
@@ -421,8 +436,8 @@ fn of_ceiling(
     let nodes = if survives {
         1
     } else {
-        let view = filter.snapshot.provider(&row.offer.provider);
-        query.fit(row, filter.evidence_hours(view)).ok()?.nodes
+        let hours = filter.evidence_hours(facts(filter, &row.offer));
+        query.fit(row, hours).ok()?.nodes
     };
     let each = node_price_units(row)?;
     let ceiling = filter.shared.ceiling.cloned().unwrap_or_default();

@@ -34,7 +34,7 @@ impl Found<'_, '_> {
                 precedence: (parts.offers(filter, choice))
                     .map(|offer| {
                         let class = TrainingClass::default();
-                        let reliability = filter.reliability(offer.provider(), offer.region());
+                        let reliability = filter.reliability(offer.provider(), offer.operator());
                         let read = offer.observed_at();
                         filter.precedence(offer.orderable(), class, read, reliability)
                     })

@@ -7,6 +7,7 @@ use market::demand::{
 };
 use market::ids::ProviderId;
 use market::money::{Currency, Money, Rate};
+use market::offer::MachineOperator;
 use pricing::rate::per_gpu_hour;
 
 use super::HybridBill;
@@ -40,6 +41,9 @@ pub(super) struct Reckoning<'a> {
     /// Before this no fleet begins.
     serves_after: DateTime<Utc>,
 }
+
+/// A provider, and who runs the machines that it sells.
+pub(super) type Seller<'a> = (&'a ProviderId, &'a MachineOperator);
 
 /// The time for which a pair pays its fleet.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,11 +164,11 @@ impl<'a> Reckoning<'a> {
         let Some(first) = self.fleets_end_after() else {
             return Vec::new();
         };
-        let sellers = self.snapshot.sellers();
+        let sellers = self.snapshot.operators();
         let on_record = |until: &DateTime<Utc>| {
             let sellers = sellers.iter();
             sellers
-                .filter(|seller| self.is_on_record(&self.serve_policy, seller, *until))
+                .filter(|seller| self.is_on_record(&self.serve_policy, **seller, *until))
                 .count()
         };
         let later = runs.iter().filter_map(|run| self.fleet_ends_after(run));
@@ -183,11 +187,20 @@ impl<'a> Reckoning<'a> {
         Some(self.window.end.map_or(by_span, |end| end.min(by_span)))
     }
 
-    /// Whether the evidence of a provider may last until the end of its fleet, which begins at the earliest
-    /// when this run is done.
-    pub(super) fn may_outlast(&self, run: &Candidate, provider: &ProviderId) -> bool {
-        let end = self.fleet_ends_after(run);
-        end.is_some_and(|end| self.is_on_record(&self.serve_policy, provider, end))
+    /// A provider with each of those who run the machines that it sells.
+    pub(super) fn sellers_of(&self, provider: &ProviderId) -> Vec<Seller<'_>> {
+        let all = self.snapshot.operators().into_iter();
+        all.filter(|(seller, _)| *seller == provider).collect()
+    }
+
+    /// Whether the evidence of one of these sellers may last until the end of its fleet, which begins at the
+    /// earliest when this run is done.
+    pub(super) fn may_outlast(&self, run: &Candidate, sellers: &[Seller<'_>]) -> bool {
+        let lasts = |end| {
+            let mut sellers = sellers.iter();
+            sellers.any(|seller| self.is_on_record(&self.serve_policy, *seller, end))
+        };
+        self.fleet_ends_after(run).is_some_and(lasts)
     }
 
     /// No fleet that begins when this run is done ends before this.
@@ -198,11 +211,11 @@ impl<'a> Reckoning<'a> {
         self.serve_ends_at(from, self.span_seconds().unwrap_or(0))
     }
 
-    /// Whether the facts on record of a provider satisfy a policy until a given time.
-    fn is_on_record(&self, policy: &Policy, seller: &ProviderId, until: DateTime<Utc>) -> bool {
-        let view = self.snapshot.provider(seller);
-        let checked = policy.check_facts(view.map(|view| &view.facts), until);
-        checked.is_ok()
+    /// Whether the facts on record of an operator satisfy a policy until a given time.
+    fn is_on_record(&self, policy: &Policy, seller: Seller<'_>, until: DateTime<Utc>) -> bool {
+        let (provider, operator) = seller;
+        let facts = self.snapshot.facts(provider, operator);
+        policy.check_facts(facts, until).is_ok()
     }
 
     pub(super) const fn weights_bytes(&self) -> u64 {
@@ -282,7 +295,10 @@ impl<'a> Reckoning<'a> {
             (&self.serve_policy, fleet, serve_ends_at),
         ];
         for (policy, nodes, until) in of_both {
-            let mut sellers = nodes.lines.iter().map(|line| &line.offer.provider);
+            let mut sellers = nodes.lines.iter().map(|line| {
+                let offer = &line.offer;
+                (&offer.provider, &offer.particulars.operator)
+            });
             if !sellers.all(|seller| self.is_on_record(policy, seller, until)) {
                 return None;
             }

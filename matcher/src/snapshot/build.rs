@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use market::ids::{OfferId, ProviderId};
-use market::offer::Offer;
+use market::offer::{MachineOperator, Offer, Particulars};
 
 use super::partition::{Group, Listing, Partition, PartitionKey, StockForm, Traits, most_nodes};
 
@@ -14,6 +15,8 @@ use super::partition::{Group, Listing, Partition, PartitionKey, StockForm, Trait
 pub(super) struct PartitionBuilder {
     key: PartitionKey,
     providers: Table<ProviderId>,
+    operators: Table<MachineOperator>,
+    particulars: Table<Arc<Particulars>>,
     strings: Table<Box<str>>,
     traits: Table<Traits>,
     listings: Table<Listing>,
@@ -68,10 +71,10 @@ impl Table<Box<str>> {
     }
 }
 
-impl Table<ProviderId> {
-    fn number(&mut self, id: &ProviderId) -> u32 {
-        let known = self.0.get(id).copied();
-        known.unwrap_or_else(|| self.take(id.clone()))
+impl<T: Clone + Eq + Hash + Ord> Table<T> {
+    fn number_of(&mut self, value: &T) -> u32 {
+        let known = self.0.get(value).copied();
+        known.unwrap_or_else(|| self.take(value.clone()))
     }
 }
 
@@ -80,6 +83,8 @@ impl PartitionBuilder {
         Self {
             key,
             providers: Table::default(),
+            operators: Table::default(),
+            particulars: Table::default(),
             strings: Table::default(),
             traits: Table::default(),
             listings: Table::default(),
@@ -94,7 +99,10 @@ impl PartitionBuilder {
         let mut optional = |text: &Option<String>| text.as_deref().map(|text| strings.number(text));
         let place = &offer.place;
         let traits = Traits {
-            provider: self.providers.number(&offer.provider),
+            provider: self.providers.number_of(&offer.provider),
+            operator: self
+                .operators
+                .take(offer.particulars.operator.without_host()),
             region: optional(&place.region),
             zone: optional(&place.zone),
             country: place.country,
@@ -110,6 +118,7 @@ impl PartitionBuilder {
             sku: strings.number(&offer.sku),
             raw_gpu_name: strings.number(&offer.raw_gpu_name),
             gpu_memory_mib: offer.gpu_memory_mib,
+            particulars: self.particulars.number_of(&offer.particulars),
         };
         self.rows.push(Row {
             id: offer.offer_id,
@@ -152,10 +161,12 @@ impl PartitionBuilder {
 
     fn take_traits(&mut self, other: &Partition, traits: Traits) -> u32 {
         let provider = &other.providers[traits.provider as usize];
+        let operator = &other.operators[traits.operator as usize];
         let strings = &mut self.strings;
         let mut text = |at: u32| strings.number(other.string(at));
         let own = Traits {
-            provider: self.providers.number(provider),
+            provider: self.providers.number_of(provider),
+            operator: self.operators.number_of(operator),
             region: traits.region.map(&mut text),
             zone: traits.zone.map(&mut text),
             metro: traits.metro.map(&mut text),
@@ -165,7 +176,9 @@ impl PartitionBuilder {
     }
 
     fn take_listing(&mut self, other: &Partition, listing: Listing) -> u32 {
+        let particulars = &other.particulars[listing.particulars as usize];
         let own = Listing {
+            particulars: self.particulars.number_of(particulars),
             sku: self.strings.number(other.string(listing.sku)),
             raw_gpu_name: self.strings.number(other.string(listing.raw_gpu_name)),
             ..listing
@@ -177,11 +190,14 @@ impl PartitionBuilder {
     pub(super) fn finish(self) -> Option<Partition> {
         let mut rows = self.rows;
         let (providers, provider_places) = self.providers.sorted();
+        let (operators, operator_places) = self.operators.sorted();
+        let (particulars, particulars_places) = self.particulars.sorted();
         let (strings, string_places) = self.strings.sorted();
         let (times, time_places) = self.times.sorted();
         let text = |number: u32| string_places[number as usize];
         let (traits, traits_places) = replaced(self.traits, |traits| Traits {
             provider: provider_places[traits.provider as usize],
+            operator: operator_places[traits.operator as usize],
             region: traits.region.map(text),
             zone: traits.zone.map(text),
             metro: traits.metro.map(text),
@@ -190,6 +206,7 @@ impl PartitionBuilder {
         let (listings, listing_places) = replaced(self.listings, |listing| Listing {
             sku: text(listing.sku),
             raw_gpu_name: text(listing.raw_gpu_name),
+            particulars: particulars_places[listing.particulars as usize],
             ..listing
         });
         for row in &mut rows {
@@ -215,6 +232,8 @@ impl PartitionBuilder {
         (!rows.is_empty()).then(|| Partition {
             key: self.key,
             providers,
+            operators,
+            particulars,
             strings,
             groups,
             listings,

@@ -1,13 +1,14 @@
 //! One offer of a snapshot, read from its columns.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use market::fabric::Internode;
 use market::gpu::GpuIdentity;
 use market::ids::{OfferId, ProviderId};
 use market::money::{Money, MoneyError, Rate};
-use market::offer::{Availability, Offer, Tenancy, Terms, node_rate};
+use market::offer::{Availability, MachineOperator, Offer, Particulars, Tenancy, Terms, node_rate};
 use market::place::{Country, Place};
 use market::quantity::GpuCount;
 
@@ -118,6 +119,18 @@ impl<'s> OfferRef<'s> {
         self.group.orderable()
     }
 
+    /// Who runs the machine, without a host.
+    #[must_use]
+    pub fn operator(self) -> &'s MachineOperator {
+        self.group.operator()
+    }
+
+    /// What is included, charged beside it, and for how long one is bound.
+    #[must_use]
+    pub fn particulars(self) -> &'s Arc<Particulars> {
+        self.partition().particulars(self.row)
+    }
+
     /// When the provider reported it.
     #[must_use]
     pub fn observed_at(self) -> DateTime<Utc> {
@@ -154,6 +167,7 @@ impl<'s> OfferRef<'s> {
             price_per_node_hour: self.price_per_node_hour(),
             availability: self.availability(),
             orderable: self.orderable(),
+            particulars: Arc::clone(self.particulars()),
             observed_at: self.observed_at(),
         }
     }
@@ -186,6 +200,7 @@ impl<'s> OfferRef<'s> {
             && self.tenancy() == offer.tenancy
             && self.internode() == offer.internode
             && self.orderable() == offer.orderable
+            && *self.particulars() == offer.particulars
     }
 
     /// Its place.
@@ -205,6 +220,7 @@ impl<'s> OfferRef<'s> {
             && self.tenancy() == other.tenancy()
             && self.internode() == other.internode()
             && self.orderable() == other.orderable()
+            && self.operator() == other.operator()
             && self.group.vcpus() == other.group.vcpus()
             && self.group.memory_gib() == other.group.memory_gib()
             && gpu_memory(one, self.row) == gpu_memory(two, other.row)

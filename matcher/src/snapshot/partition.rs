@@ -5,13 +5,16 @@
 //! depends only on its offers, so that snapshots share unchanged partitions.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use market::fabric::Internode;
 use market::gpu::{Gpu, GpuIdentity, GpuSpec};
 use market::ids::{OfferId, ProviderId};
 use market::money::{Currency, Money, Rate};
-use market::offer::{Availability, AvailabilityLevel, Offer, Tenancy, Terms};
+use market::offer::{
+    Availability, AvailabilityLevel, MachineOperator, Offer, Particulars, Tenancy, Terms,
+};
 use market::place::{Country, Place};
 use market::quantity::GpuCount;
 use pricing::rate::per_gpu_hour;
@@ -67,6 +70,7 @@ impl PartitionKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Traits {
     pub(super) provider: u32,
+    pub(super) operator: u32,
     pub(super) region: Option<u32>,
     pub(super) zone: Option<u32>,
     pub(super) country: Option<Country>,
@@ -97,6 +101,7 @@ pub(super) struct Listing {
     pub(super) sku: u32,
     pub(super) raw_gpu_name: u32,
     pub(super) gpu_memory_mib: Option<u64>,
+    pub(super) particulars: u32,
 }
 
 /// The provider's other stock fields, in one byte.
@@ -148,6 +153,9 @@ pub(super) fn most_nodes(stock: &Availability) -> u32 {
 pub(crate) struct Partition {
     pub(super) key: PartitionKey,
     pub(super) providers: Box<[ProviderId]>,
+    /// Without their hosts.
+    pub(super) operators: Box<[MachineOperator]>,
+    pub(super) particulars: Box<[Arc<Particulars>]>,
     pub(super) strings: Box<[Box<str>]>,
     pub(super) groups: Box<[Group]>,
     pub(super) listings: Box<[Listing]>,
@@ -230,6 +238,10 @@ impl Partition {
         &self.listings[self.listed[row as usize] as usize]
     }
 
+    pub(super) fn particulars(&self, row: u32) -> &Arc<Particulars> {
+        &self.particulars[self.listing(row).particulars as usize]
+    }
+
     pub(super) fn string(&self, at: u32) -> &str {
         &self.strings[at as usize]
     }
@@ -256,9 +268,15 @@ impl<'s> GroupRef<'s> {
         &self.partition.providers[self.group.traits.provider as usize]
     }
 
-    /// Whether another group of the same partition is of the same provider.
-    pub(crate) const fn same_provider(self, other: Self) -> bool {
-        self.group.traits.provider == other.group.traits.provider
+    /// Who runs its machines, without hosts.
+    pub(crate) fn operator(self) -> &'s MachineOperator {
+        &self.partition.operators[self.group.traits.operator as usize]
+    }
+
+    /// Whether another group of the same partition is of the same provider and operator.
+    pub(crate) const fn same_seller(self, other: Self) -> bool {
+        let (one, two) = (&self.group.traits, &other.group.traits);
+        one.provider == two.provider && one.operator == two.operator
     }
 
     pub(crate) const fn country(self) -> Option<Country> {

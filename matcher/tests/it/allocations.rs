@@ -39,6 +39,7 @@ fn market(count: usize) -> Snapshot {
         price_per_node_hour: Money::usd_units((nth % 977 + 1) as i64 * 100_000_000),
         availability: Availability::PRESENT,
         orderable: true,
+        particulars: Default::default(),
         observed_at: now(),
     });
     let view = ProviderView {

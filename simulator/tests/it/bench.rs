@@ -6,7 +6,8 @@ use std::time::Duration;
 use adapters::{Adapter, Http, HttpConfig, registry};
 use market::catalog::CatalogReading;
 use market::ids::{LeaseId, ProviderId};
-use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId};
+use market::machine::MachineRequest;
+use market::order::{ClientToken, LeaseOrder, LeaseRef, ProviderLease, ProviderLeaseId};
 use secrecy::SecretString;
 use simulator::{Clock as _, Fault, FaultKind, Provider, Simulator};
 
@@ -18,6 +19,29 @@ pub struct Bench {
     pub clock: Arc<TurnedClock>,
     pub adapter: &'static dyn Adapter,
     pub http: Http,
+}
+
+/// The credential as the adapter reads it: one field as it is, several as a JSON object.
+fn credential(adapter: &dyn Adapter, given: &str) -> SecretString {
+    let fields = adapter.profile().credential;
+    let Some((id, secret)) = given.split_once(':').filter(|_| fields.len() == 2) else {
+        return given.to_owned().into();
+    };
+    let named = serde_json::json!({ fields[0].name: id, fields[1].name: secret });
+    named.to_string().into()
+}
+
+/// The mark of every order.
+fn mark() -> ClientToken {
+    ClientToken::of(LeaseId::from_uuid(uuid::Uuid::from_u128(7)))
+}
+
+fn lease(id: &ProviderLeaseId) -> LeaseRef {
+    LeaseRef {
+        id: id.clone(),
+        client_token: mark(),
+        region: None,
+    }
 }
 
 impl Bench {
@@ -33,11 +57,11 @@ impl Bench {
         benches
     }
 
-    async fn of(provider: Provider, adapter: &'static dyn Adapter) -> Self {
+    pub async fn of(provider: Provider, adapter: &'static dyn Adapter) -> Self {
         let Stage {
             simulator, clock, ..
         } = Stage::new().await;
-        let credential = SecretString::from(simulator.credential(provider));
+        let credential = credential(adapter, &simulator.credential(provider));
         let http = Http::live(HttpConfig {
             base_url: simulator.url(provider),
             allow_loopback: true,
@@ -78,9 +102,10 @@ impl Bench {
         let offers = self.read_catalog().await.offers.into_iter();
         let mut free = offers.filter(|offer| offer.orderable && offer.availability.may_hold(1));
         let order = LeaseOrder {
-            client_token: ClientToken::of(LeaseId::from_uuid(uuid::Uuid::from_u128(7))),
+            client_token: mark(),
             offer: free.next().unwrap(),
             nodes: 1,
+            machine: MachineRequest::default(),
             ssh_public_keys: vec![KEY.to_owned()],
             startup_script: "#!/bin/sh\n:\n".to_owned(),
         };
@@ -90,14 +115,15 @@ impl Bench {
 
     /// The provider's own word for the status of a lease.
     pub async fn status(&self, id: &ProviderLeaseId) -> Option<String> {
-        let read = self.adapter.read_lease(&self.http, id).await;
+        let read = self.adapter.read_lease(&self.http, &lease(id)).await;
         let read = read.unwrap_or_else(|error| panic!("{}: {error}", self.provider));
         read.map(|lease| lease.raw_status)
     }
 
     /// Whether the adapter takes the end of a lease for accepted, or for needless.
     pub async fn release(&self, id: &ProviderLeaseId) -> bool {
-        self.adapter.release_lease(&self.http, id).await.is_ok()
+        let released = self.adapter.release_lease(&self.http, &lease(id)).await;
+        released.is_ok()
     }
 
     /// Lets time pass until a machine that was just ordered is up.

@@ -221,7 +221,7 @@ async fn pod(name: &str, keys: &str) -> (Stage, String) {
     let pod = json!({
         "name": name, "cloud": "SECURE", "gpu": { "id": "NVIDIA H100 80GB HBM3", "count": 1 },
         "image": "any:1", "disk": 50, "ports": ["22/tcp"], "dataCenterIds": ["US-KS-2"],
-        "env": { "PUBLIC_KEY": keys }, "args": "sh -c 'cat \"$SIMULATED_NODE\"'",
+        "env": { "PUBLIC_KEY": keys }, "entrypoint": ["sh", "-c"], "cmd": ["cat \"$SIMULATED_NODE\""],
     });
     let request = stage
         .request(Provider::RUNPOD, Method::POST, "/v2/pods")

@@ -1,9 +1,11 @@
 //! GPUs that were seen in leases, found again by id or serial number.
 
+use std::sync::Arc;
+
 use market::attestation::FindingCode;
 use market::ids::{LeaseId, VerificationId};
 use market::lease::LeaseState;
-use market::offer::{Availability, Offer};
+use market::offer::{Availability, MachineOperator, Offer, Particulars};
 use store::Store;
 use store::change::Change;
 use store::fixture::{execute_raw, for_each_database};
@@ -23,10 +25,13 @@ fn gpu(uuid: &str, serial: Option<&str>) -> NewSighting {
     }
 }
 
-/// An offer of this name, in a region of its own.
+/// An offer of this name, of a machine of somebody's own.
 fn placed(name: &str) -> Offer {
     let mut offer = offer(name, Availability::exactly(1));
-    offer.place.region = Some(format!("the region of {name}"));
+    offer.particulars = Arc::new(Particulars {
+        operator: MachineOperator::Peer(Some(name.to_owned())),
+        ..Particulars::default()
+    });
     offer
 }
 
@@ -130,7 +135,7 @@ async fn a_gpu_is_known_again_by_its_id_or_its_board_in_other_leases_alone() {
             (&seen.provider, seen.offer),
             (&offer_a.provider, offer_a.offer_id)
         );
-        assert_eq!(seen.region.as_deref(), Some("the region of a"));
+        assert!(seen.of_peers);
 
         let by_board = known(&[gpu("GPU-other", Some("s-2"))], second.lease).await;
         assert_eq!(by_board.len(), 1);

@@ -54,6 +54,7 @@ pub fn offer(sku: &str, availability: Availability) -> Offer {
         price_per_node_hour: Money::parse("23.92", Currency::Usd).expect("a price"),
         availability,
         orderable: true,
+        particulars: Default::default(),
         observed_at: at(0),
     }
 }

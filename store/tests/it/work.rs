@@ -6,7 +6,6 @@ use market::lease::{LeaseEvent, LeaseState};
 use market::offer::Availability;
 use market::order::{ClientToken, ProviderLeaseId, ProviderNode};
 use market::reservation::{CloseReason, ReservationState};
-use store::attempts::Regions;
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt, ReservationMove};
 use store::fixture::{claim_one, count_rows, for_each_database};
 use store::{Conflict, StoreError};
@@ -364,8 +363,7 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
         };
         assert_eq!(failures(0).await, None, "the order never left us");
         let ended = async |since| {
-            let nowhere = Regions::new();
-            let all = store.attempts().acceptance_since(at(since), &nowhere).await;
+            let all = store.attempts().acceptance_since(at(since)).await;
             all.expect("reads").remove(&offer.provider)
         };
         assert_eq!(ended(0).await, None, "the order never left us");
@@ -398,13 +396,6 @@ async fn failed_orders_are_remembered_by_offer_and_accepted_ones_are_not_failure
             ..AcceptanceRecord::default()
         };
         assert_eq!(ended(10).await, Some(both));
-        // Offers on machines of other people count for nobody's record.
-        let region = offer.place.region.clone().expect("a region");
-        for (elsewhere, record) in [(format!("{region}-2"), Some(both)), (region, None)] {
-            let apart = Regions::from([(offer.provider.clone(), elsewhere)]);
-            let all = store.attempts().acceptance_since(at(10), &apart).await;
-            assert_eq!(all.expect("reads").remove(&offer.provider), record);
-        }
         assert_eq!(ended(30).await.map(|record| record.outcomes()), Some(1));
         assert_eq!(ended(31).await, None);
         // A failure in its tenant's hands is counted apart, and puts nothing in cool-down.

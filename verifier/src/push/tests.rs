@@ -189,7 +189,7 @@ fn clearing_ends_an_agent_that_still_runs() {
     assert!(runs(&number));
     // Its shell is reaped at once, as by the server that started it.
     let waited = thread::spawn(move || ends(shell));
-    let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+    let output = run(home.path(), CLEAR, &clear_input(id(), MARK, &[]));
     assert_eq!(output.stdout, b"cleared\n");
     waited.join().expect("no panic");
     assert!(!runs(&number));
@@ -204,7 +204,7 @@ fn clearing_leaves_a_process_alone_that_came_by_the_number_of_an_agent() {
     fs::create_dir(&dir).expect("a directory");
     let mut other = Command::new("sleep").arg("1000").spawn().expect("it runs");
     fs::write(dir.join("pid"), other.id().to_string()).expect("written");
-    let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+    let output = run(home.path(), CLEAR, &clear_input(id(), MARK, &[]));
     assert_eq!(output.stdout, b"cleared\n");
     assert!(other.try_wait().expect("an answer").is_none(), "it runs on");
     other.kill().expect("it ends");
@@ -239,7 +239,7 @@ fn an_agent_that_runs_is_not_started_twice() {
     assert!(runs(&number), "the first one runs on");
     assert_eq!(read(home.path(), "arguments"), before);
     let waited = thread::spawn(move || ends(shell));
-    let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+    let output = run(home.path(), CLEAR, &clear_input(id(), MARK, &[]));
     assert_eq!(output.stdout, b"cleared\n");
     waited.join().expect("no panic");
 }
@@ -308,7 +308,7 @@ fn clearing_takes_out_the_marked_key_alone_and_keeps_the_files_mode() {
     fs::write(&keys, format!("{tenant}ssh-ed25519 BBBB {MARK}\n")).expect("written");
     fs::set_permissions(&keys, fs::Permissions::from_mode(0o640)).expect("a mode");
     for _ in 0..2 {
-        let output = run(home.path(), CLEAR, &clear_input(id(), MARK));
+        let output = run(home.path(), CLEAR, &clear_input(id(), MARK, &[]));
         assert_eq!(output.stdout, b"cleared\n");
         assert_eq!(fs::read_to_string(&keys).expect("keys"), tenant);
     }
@@ -316,8 +316,18 @@ fn clearing_takes_out_the_marked_key_alone_and_keeps_the_files_mode() {
     assert_eq!(mode & 0o777, 0o640);
     assert_eq!(names(&ssh), ["authorized_keys"]);
     assert_eq!(names(home.path()), [".ssh"]);
+    // The tenant's keys that a provider did not install are added, each once.
+    let two = [
+        "ssh-ed25519 AAAA laptop".to_owned(),
+        "ssh-ed25519 CCCC desk".to_owned(),
+    ];
+    for _ in 0..2 {
+        run(home.path(), CLEAR, &clear_input(id(), MARK, &two));
+        let kept = fs::read_to_string(&keys).expect("keys");
+        assert_eq!(kept, format!("{tenant}ssh-ed25519 CCCC desk\n"));
+    }
     // The last key is removed too.
     fs::write(&keys, format!("ssh-ed25519 BBBB {MARK}\n")).expect("written");
-    run(home.path(), CLEAR, &clear_input(id(), MARK));
+    run(home.path(), CLEAR, &clear_input(id(), MARK, &[]));
     assert_eq!(fs::read_to_string(&keys).expect("keys"), "");
 }

@@ -1,17 +1,18 @@
 //! Orders at Lambda Cloud and the resulting machines.
 
 use market::money::Money;
-use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State};
+use market::order::{EndReason, LeaseOrder, LeaseRef, ProviderLease, ProviderLeaseState as State};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Data, InstanceType, Region, code_of, convert_count, refusal_of};
+use super::{Data, InstanceType, PROFILE, Region, code_of, convert_count, refusal_of};
 use crate::adapter::Release;
 use crate::error::AdapterError;
 use crate::gate;
 use crate::http::{Answer, Http, Purpose, is_id, segment};
-use crate::providers::{address, ssh};
+use crate::images;
+use crate::providers::{address, ssh, user_data};
 
 /// The tag for the client token. It is kept beside the name, which an owner can change.
 const TOKEN_TAG: &str = "gpu-broker-lease";
@@ -34,10 +35,11 @@ pub(super) async fn request(
     let Some((first_key, other_keys)) = order.ssh_public_keys.split_first() else {
         return cannot("a launch needs one SSH key and the order holds none");
     };
-    let user_data = user_data(&order.startup_script, other_keys);
-    if user_data.len() > MAX_USER_DATA_BYTES {
-        return cannot("the start-up script is larger than user data may be");
+    let user_data = user_data::of(order, other_keys, MAX_USER_DATA_BYTES)?;
+    if order.machine.disk_gib.is_some() || !order.machine.ports.is_empty() {
+        return cannot("disk and open ports cannot be chosen here");
     }
+    let image = images::chosen(&PROFILE, order.machine.image.as_ref(), "")?;
     let key_name = registered_key(http, first_key).await?;
     let launch = Launch {
         region_name: region,
@@ -45,6 +47,7 @@ pub(super) async fn request(
         ssh_key_names: [&key_name],
         name: order.client_token.as_str(),
         user_data: &user_data,
+        image: (!image.is_empty()).then_some(Image { family: image }),
         tags: [Tag {
             key: TOKEN_TAG.to_owned(),
             value: order.client_token.as_str().to_owned(),
@@ -62,17 +65,9 @@ pub(super) async fn request(
         return Err(answer.unreadable("a success that names no instance".to_owned()));
     };
     Ok(ProviderLease {
-        id: ProviderLeaseId(id.clone()),
         name: Some(order.client_token.as_str().to_owned()),
-        state: State::Pending,
-        raw_status: "launched".to_owned(),
-        sku: None,
-        region: None,
         node_count: u32::try_from(made.len()).ok(),
-        gpus_per_node: None,
-        nodes: Vec::new(),
-        created_at: None,
-        price_per_node_hour: None,
+        ..ProviderLease::new(id, State::Pending, "launched")
     })
 }
 
@@ -87,9 +82,10 @@ pub(super) async fn list(http: &Http) -> Result<Vec<ProviderLease>, AdapterError
 
 pub(super) async fn read(
     http: &Http,
-    id: &ProviderLeaseId,
+    lease: &LeaseRef,
 ) -> Result<Option<ProviderLease>, AdapterError> {
-    let answer = http.get(&format!("/instances/{}", segment(&id.0)?)).await?;
+    let path = format!("/instances/{}", segment(&lease.id.0)?);
+    let answer = http.get(&path).await?;
     if answer.is_not_shown() {
         return Ok(None);
     }
@@ -97,8 +93,8 @@ pub(super) async fn read(
     Ok(Some(convert_instance(instance.data)))
 }
 
-pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release, AdapterError> {
-    let body = json!({ "instance_ids": [id.0] });
+pub(super) async fn release(http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError> {
+    let body = json!({ "instance_ids": [lease.id.0] });
     let answer = http
         .post(Purpose::Release, "/instance-operations/terminate", &body)
         .await?;
@@ -125,8 +121,7 @@ async fn registered_key(http: &Http, public_key: &str) -> Result<String, Adapter
     if let Some(key) = known.data.into_iter().find(same) {
         return Ok(key.name);
     }
-    let digest = blake3::hash(ssh::material(public_key).as_bytes()).to_hex();
-    let name = format!("gpb-key-{}", &digest[..16]);
+    let name = ssh::name_of(public_key);
     let answer = http
         .post(
             Purpose::Prepare,
@@ -140,26 +135,6 @@ async fn registered_key(http: &Http, public_key: &str) -> Result<String, Adapter
     Ok(name)
 }
 
-/// The script as it is; with further keys a multi-part document of cloud-init, because a launch
-/// takes one key only.
-fn user_data(script: &str, other_keys: &[String]) -> String {
-    if other_keys.is_empty() {
-        return script.to_owned();
-    }
-    let keys: String = other_keys
-        .iter()
-        .map(|key| format!("  - {}\n", json!(key)))
-        .collect();
-    // A line of a script cannot begin with the hash of that script.
-    let boundary = format!("=={}", blake3::hash(script.as_bytes()).to_hex());
-    format!(
-        "Content-Type: multipart/mixed; boundary=\"{boundary}\"\nMIME-Version: 1.0\n\n\
-         --{boundary}\nContent-Type: text/cloud-config\n\n#cloud-config\nssh_authorized_keys:\n{keys}\n\
-         --{boundary}\nContent-Type: text/x-shellscript\n\n{script}\n\
-         --{boundary}--\n"
-    )
-}
-
 fn convert_instance(instance: Instance) -> ProviderLease {
     let tagged = instance
         .tags
@@ -167,13 +142,16 @@ fn convert_instance(instance: Instance) -> ProviderLease {
         .flatten()
         .find(|tag| tag.key == TOKEN_TAG)
         .map(|tag| tag.value);
-    let node = address::node(instance.ip, instance.private_ip, instance.ssh_port);
+    let node = address::node(
+        "ubuntu",
+        instance.ip,
+        instance.private_ip,
+        instance.ssh_port,
+    );
     let price_per_node_hour = instance.instance_type.as_ref().and_then(convert_price);
     ProviderLease {
-        id: ProviderLeaseId(instance.id),
         name: tagged.or(instance.name),
-        state: convert_status(&instance.status),
-        raw_status: instance.status,
+        end_reason: (instance.status == "preempted").then_some(EndReason::Preempted),
         sku: instance
             .instance_type
             .as_ref()
@@ -184,8 +162,12 @@ fn convert_instance(instance: Instance) -> ProviderLease {
             .instance_type
             .and_then(|kind| u32::try_from(kind.specs.gpus?).ok()),
         nodes: node.into_iter().collect(),
-        created_at: None,
         price_per_node_hour,
+        ..ProviderLease::new(
+            instance.id,
+            convert_status(&instance.status),
+            instance.status,
+        )
     }
 }
 
@@ -215,7 +197,14 @@ struct Launch<'a> {
     ssh_key_names: [&'a str; 1],
     name: &'a str,
     user_data: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<Image<'a>>,
     tags: [Tag; 1],
+}
+
+#[derive(Debug, Serialize)]
+struct Image<'a> {
+    family: &'a str,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -252,17 +241,6 @@ struct Instance {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_key_leaves_the_script_alone_and_more_wrap_it() {
-        let script = "#!/bin/sh\necho up\n";
-        assert_eq!(user_data(script, &[]), script);
-        let wrapped = user_data(script, &["ssh-ed25519 AAAA second".into()]);
-        assert!(wrapped.contains("  - \"ssh-ed25519 AAAA second\"\n") && wrapped.contains(script));
-        let boundary = wrapped.split('"').nth(1).expect("a boundary");
-        assert_eq!(wrapped.matches(&format!("\n--{boundary}\n")).count(), 2);
-        assert!(wrapped.ends_with(&format!("--{boundary}--\n")));
-    }
 
     #[test]
     fn every_published_status_has_its_state_and_an_unknown_word_means_pending() {

@@ -1,16 +1,17 @@
 //! Orders at Voltage Park and the resulting rentals.
 
 use chrono::{DateTime, Utc};
+use market::machine::MachineRequest;
 use market::money::Money;
 use market::order::{
-    ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderLeaseState as State,
+    ClientToken, LeaseOrder, LeaseRef, ProviderLease, ProviderLeaseState as State,
 };
 use market::quantity::GpuCount;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Network, PROFILE, digits_of, pages, refusal_of, sku};
+use super::{Network, PAGING, PROFILE, refusal_of, sku};
 use crate::adapter::Release;
 use crate::error::AdapterError;
 use crate::gate;
@@ -42,6 +43,9 @@ pub(super) async fn request(
         .filter(|_| (1..=PROFILE.nodes_per_lease.max()).contains(&order.nodes))
         .ok_or_else(|| cannot("the number of nodes is out of range for one rental"))?;
     ssh::check(&order.ssh_public_keys)?;
+    if order.machine != MachineRequest::default() {
+        return Err(cannot("image, disk and open ports cannot be chosen here"));
+    }
     let token = order.client_token.as_str();
     let rent = Rent {
         location_id,
@@ -66,31 +70,27 @@ pub(super) async fn request(
 
 pub(super) async fn list(http: &Http) -> Result<Vec<ProviderLease>, AdapterError> {
     let path = "/bare-metal/";
-    let listing = pages::read(http, path).await?;
-    if let Some(trouble) = listing.trouble {
-        return Err(trouble);
-    }
-    let unreadable = |how: String| AdapterError::Unreadable {
+    let records = http.pages(path, &PAGING, refusal_of).await?.whole()?;
+    let unreadable = |how: &str| AdapterError::Unreadable {
         method: "GET",
         path: path.to_owned(),
-        how,
+        how: how.to_owned(),
     };
     let convert = |record: Value| {
-        // The parser's error may repeat the record's values; the position of the error is enough.
+        // The parser's error may repeat the record's values, so it is not shown.
         let rental: Rental = serde_json::from_value(record)
-            .map_err(|_| unreadable("a rental is not as published".into()))?;
-        convert_rental(rental).ok_or_else(|| unreadable("a rental has no id".into()))
+            .map_err(|_| unreadable("a rental is not as published"))?;
+        convert_rental(rental).ok_or_else(|| unreadable("a rental has no id"))
     };
-    listing.records.into_iter().map(convert).collect()
+    records.into_iter().map(convert).collect()
 }
 
 pub(super) async fn read(
     http: &Http,
-    id: &ProviderLeaseId,
+    lease: &LeaseRef,
 ) -> Result<Option<ProviderLease>, AdapterError> {
-    let answer = http
-        .get(&format!("/bare-metal/{}", segment(&id.0)?))
-        .await?;
+    let path = format!("/bare-metal/{}", segment(&lease.id.0)?);
+    let answer = http.get(&path).await?;
     if answer.is_not_shown() {
         return Ok(None);
     }
@@ -100,10 +100,9 @@ pub(super) async fn read(
     Ok(Some(lease))
 }
 
-pub(super) async fn release(http: &Http, id: &ProviderLeaseId) -> Result<Release, AdapterError> {
-    let answer = http
-        .delete(&format!("/bare-metal/{}", segment(&id.0)?))
-        .await?;
+pub(super) async fn release(http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError> {
+    let path = format!("/bare-metal/{}", segment(&lease.id.0)?);
+    let answer = http.delete(&path).await?;
     if answer.is_not_shown() {
         return Ok(Release::NotShown);
     }
@@ -124,15 +123,13 @@ fn convert_rental(rental: Rental) -> Option<ProviderLease> {
         .flatten()
         .filter_map(Value::as_str);
     let marked = tags
-        .filter(|tag| tag.starts_with(ClientToken::PREFIX))
+        .filter(|tag| tag.parse::<ClientToken>().is_ok())
         .map(str::to_owned)
         .next();
     let network = rental.network_type;
     let specs = rental.specs_per_node;
     Some(ProviderLease {
-        id: ProviderLeaseId(id),
         name: marked.or(rental.name),
-        state: convert_status(&raw_status),
         sku: specs
             .as_ref()
             .zip(network)
@@ -144,14 +141,16 @@ fn convert_rental(rental: Rental) -> Option<ProviderLease> {
             .node_networking
             .into_iter()
             .flatten()
-            .filter_map(|node| address::node(node.public_ip, node.private_ip, node.ssh_port))
+            .filter_map(|node| {
+                address::node("ubuntu", node.public_ip, node.private_ip, node.ssh_port)
+            })
             .collect(),
         created_at: rental
             .creation_timestamp
             .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
             .map(|at| at.with_timezone(&Utc)),
         price_per_node_hour,
-        raw_status,
+        ..ProviderLease::new(id, convert_status(&raw_status), raw_status)
     })
 }
 
@@ -160,7 +159,7 @@ fn convert_rental(rental: Rental) -> Option<ProviderLease> {
 fn convert_rate(rental: &Rental) -> Option<Money> {
     let gpus = u32::try_from(rental.specs_per_node.as_ref()?.gpu_count).ok()?;
     let gpus = GpuCount::whole(gpus).ok()?;
-    let of_all = Decimal::from_str_exact(&digits_of(&rental.rate_hourly)).ok()?;
+    let of_all = gate::price(&rental.rate_hourly).ok()??;
     // None for a rental of zero nodes.
     let of_one = of_all.checked_div(Decimal::from(rental.node_count?))?;
     gate::node_price(of_one, gpus).ok()

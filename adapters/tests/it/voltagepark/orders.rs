@@ -27,13 +27,13 @@ async fn a_recorded_rental_lives_from_order_to_gone() {
     assert_eq!(found.id, asked.id);
 
     let pending = VoltagePark
-        .read_lease(&http, &asked.id)
+        .read_lease(&http, &lease(&asked.id.0))
         .await
         .expect("an answer")
         .expect("the rental");
     assert!(pending.nodes.is_empty());
     let running = VoltagePark
-        .read_lease(&http, &asked.id)
+        .read_lease(&http, &lease(&asked.id.0))
         .await
         .expect("an answer")
         .expect("the rental");
@@ -63,13 +63,13 @@ async fn a_recorded_rental_lives_from_order_to_gone() {
     );
     for _ in 0..2 {
         VoltagePark
-            .release_lease(&http, &asked.id)
+            .release_lease(&http, &lease(&asked.id.0))
             .await
             .expect("released, then absent");
     }
     assert_eq!(
         VoltagePark
-            .read_lease(&http, &asked.id)
+            .read_lease(&http, &lease(&asked.id.0))
             .await
             .expect("an answer"),
         None
@@ -203,8 +203,8 @@ async fn a_rental_whose_id_is_a_step_up_the_path_is_neither_listed_nor_ended() {
     let http = made_up(&[("GET", "/bare-metal/?limit=50&offset=0", 200, listed)]);
     assert!(VoltagePark.list_leases(&http).await.is_err());
     let server = Server::start(vec![Turn::Answer(200, "", "{}".into())]).await;
-    let id = market::order::ProviderLeaseId("..".to_owned());
-    let error = VoltagePark.release_lease(&server.http(), &id).await;
+    let lease = lease("..");
+    let error = VoltagePark.release_lease(&server.http(), &lease).await;
     assert!(matches!(error, Err(AdapterError::BadId(_))), "{error:?}");
     assert!(server.requests().is_empty());
 }

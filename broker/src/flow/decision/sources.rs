@@ -66,9 +66,9 @@ struct RecordedProvider {
     /// How recent orders there ended.
     #[serde(default)]
     acceptance: AcceptanceRecord,
-    /// Where it sold machines of other people.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    peer_regions: Vec<String>,
+    /// In decisions of before offers named their operators: where it sold machines of other people.
+    #[serde(default, rename = "peer_regions", skip_serializing)]
+    _peer_regions: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -213,7 +213,6 @@ impl RecordedProvider {
             quarantine,
             facts,
             acceptance,
-            peer_regions,
         } = view.clone();
         Self {
             freshness_limit_seconds,
@@ -222,7 +221,7 @@ impl RecordedProvider {
                 .map(|Quarantine { reason, until }| RecordedQuarantine { reason, until }),
             facts,
             acceptance,
-            peer_regions,
+            _peer_regions: Vec::new(),
         }
     }
 
@@ -235,7 +234,6 @@ impl RecordedProvider {
                 .map(|RecordedQuarantine { reason, until }| Quarantine { reason, until }),
             facts: self.facts.clone(),
             acceptance: self.acceptance,
-            peer_regions: self.peer_regions.clone(),
         }
     }
 }

@@ -34,25 +34,13 @@ pub fn mismatch(order: &LeaseOrder, made: &ProviderLease) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use market::order::{ProviderLeaseId, ProviderLeaseState};
+    use market::order::ProviderLeaseState;
 
     use super::*;
     use crate::samples;
 
     fn made() -> ProviderLease {
-        ProviderLease {
-            id: ProviderLeaseId("x".into()),
-            name: None,
-            state: ProviderLeaseState::Pending,
-            raw_status: "booting".into(),
-            sku: None,
-            region: None,
-            node_count: None,
-            gpus_per_node: None,
-            nodes: Vec::new(),
-            created_at: None,
-            price_per_node_hour: None,
-        }
+        ProviderLease::new("x", ProviderLeaseState::Pending, "booting")
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use adapters::{AdapterError, Disposition};
 use chrono::{DateTime, TimeDelta, Utc};
 use market::lease::{LeaseEvent, LeaseState};
+use market::machine::MachineRequest;
 use market::order::{LeaseOrder, ProviderLease, ProviderLeaseState};
 use store::StoreError;
 use store::leases::Lease;
@@ -143,6 +144,7 @@ pub(super) fn as_ordered(lease: &Lease) -> LeaseOrder {
         client_token: lease.client_token.clone(),
         offer: lease.offer.clone(),
         nodes: lease.nodes,
+        machine: MachineRequest::default(),
         ssh_public_keys: Vec::new(),
         startup_script: String::new(),
     }

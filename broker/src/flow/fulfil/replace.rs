@@ -264,8 +264,8 @@ fn lasts_long_enough(round: &Round<'_>, offer: &Offer) -> bool {
         return true;
     };
     let until = until.max(round.now());
-    let facts = round.broker.config().facts_of(&offer.provider);
-    policy.check_facts(Some(&facts), until).is_ok()
+    let facts = round.broker.config().facts_of_operator(offer);
+    policy.check_facts(facts.as_ref(), until).is_ok()
 }
 
 /// The latest end of a failed lease's replacement: until then its provider must meet the policy. Before the

@@ -2,8 +2,9 @@
 
 use adapters::{AdapterError, Release};
 use chrono::{DateTime, TimeDelta, Utc};
-use market::lease::LeaseEvent;
-use market::order::{ProviderLease, ProviderLeaseId, ProviderLeaseState};
+use market::lease::{LeaseEvent, LeaseState};
+use market::offer::Terms;
+use market::order::{EndReason, LeaseRef, ProviderLease, ProviderLeaseId, ProviderLeaseState};
 use store::StoreError;
 use store::leases::{Lease, Missing};
 use tracing::{error, warn};
@@ -30,6 +31,22 @@ const LOOK_AT_PROOF: TimeDelta = TimeDelta::seconds(15);
 /// When to look again at a machine in use: how much use goes uncharged when it is lost.
 const LOOK_AT_USE: TimeDelta = TimeDelta::minutes(5);
 
+/// Why a machine ended, as far as it is to be believed: what was bought on demand is not taken back.
+fn end_reason(lease: &Lease, seen: &ProviderLease) -> Option<EndReason> {
+    let is_spot = lease.offer.terms == Terms::Spot;
+    seen.end_reason
+        .filter(|reason| *reason != EndReason::Preempted || is_spot)
+}
+
+/// The lease at its provider.
+fn lease_ref(lease: &Lease, id: &ProviderLeaseId) -> LeaseRef {
+    LeaseRef {
+        id: id.clone(),
+        client_token: lease.client_token.clone(),
+        region: lease.offer.place.region.clone(),
+    }
+}
+
 /// The provider's view of a lease that it accepted; `Err` holds the findings when there is none.
 async fn read(
     broker: &Broker,
@@ -37,7 +54,11 @@ async fn read(
     lease: &Lease,
     id: &ProviderLeaseId,
 ) -> Result<ProviderLease, Learned> {
-    let seen = match link.adapter.read_lease(&link.http, id).await {
+    let seen = match link
+        .adapter
+        .read_lease(&link.http, &lease_ref(lease, id))
+        .await
+    {
         Ok(Some(seen)) => seen,
         // An unreadable answer proves nothing either, and the provider's list still counts.
         Ok(None) | Err(AdapterError::Unreadable { .. }) => miss(broker, link, lease).await?,
@@ -52,9 +73,14 @@ async fn read(
     match seen.state {
         ProviderLeaseState::Ending | ProviderLeaseState::Gone => {
             let note = format!("the provider ended it: {}", seen.raw_status);
+            let event = match (end_reason(lease, &seen), lease.state) {
+                (Some(EndReason::Preempted), _) => LeaseEvent::Preempted,
+                (Some(EndReason::NoCapacity), LeaseState::Booting) => LeaseEvent::NoCapacity,
+                _ => LeaseEvent::Lost,
+            };
             Err(Learned {
                 price_per_node_hour: seen.price_per_node_hour,
-                ..Learned::because(LeaseEvent::Lost, note)
+                ..Learned::because(event, note)
             })
         }
         _ => Ok(seen),
@@ -141,7 +167,12 @@ fn coming_up(lease: &Lease, seen: ProviderLease, overdue: bool) -> Learned {
     match seen.state {
         ProviderLeaseState::Failed => {
             let note = format!("the provider says `{}`", seen.raw_status);
-            Learned::because(LeaseEvent::BootFailed, note)
+            let event = match end_reason(lease, &seen) {
+                Some(EndReason::NoCapacity) => LeaseEvent::NoCapacity,
+                Some(EndReason::Preempted) => LeaseEvent::Preempted,
+                None => LeaseEvent::BootFailed,
+            };
+            Learned::because(event, note)
         }
         ProviderLeaseState::Running if all_up => Learned {
             provider_nodes: Some(seen.nodes),
@@ -161,7 +192,7 @@ pub(super) async fn verifying(
 ) -> Learned {
     let verdict = match verify::verdict_of(broker, lease).await {
         // Nodes that we logged in to are left first, with nothing of ours on them.
-        Ok(LeaseVerdict::Passed) if !is_pushed(link.adapter.profile()) => {
+        Ok(LeaseVerdict::Passed) if !is_pushed(link.adapter, &lease.offer) => {
             return Learned::event(LeaseEvent::Passed);
         }
         Ok(LeaseVerdict::Failed(words)) => return Learned::because(LeaseEvent::Failed, words),
@@ -180,13 +211,19 @@ pub(super) async fn verifying(
         Err(error) => return unread(&error),
     }
     match read(broker, link, lease, id).await {
-        Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
-            LeaseEvent::Lost,
-            format!("the provider says `{}`", seen.raw_status),
-        ),
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => broke_down(lease, &seen),
         Ok(_) => Learned::nothing(LOOK_AT_PROOF).shown_by(link),
         Err(learned) => learned,
     }
+}
+
+/// A machine that was up and is no longer, by its provider's own report.
+fn broke_down(lease: &Lease, seen: &ProviderLease) -> Learned {
+    let event = match end_reason(lease, seen) {
+        Some(EndReason::Preempted) => LeaseEvent::Preempted,
+        Some(EndReason::NoCapacity) | None => LeaseEvent::Lost,
+    };
+    Learned::because(event, format!("the provider says `{}`", seen.raw_status))
 }
 
 /// Whether the time of a lease is over, as far as it has come: one that has passed may still have to be left,
@@ -258,10 +295,7 @@ pub(super) async fn standing(
     id: &ProviderLeaseId,
 ) -> Learned {
     match read(broker, link, lease, id).await {
-        Ok(seen) if seen.state == ProviderLeaseState::Failed => Learned::because(
-            LeaseEvent::Lost,
-            format!("the provider says `{}`", seen.raw_status),
-        ),
+        Ok(seen) if seen.state == ProviderLeaseState::Failed => broke_down(lease, &seen),
         Ok(_) => Learned {
             alive: true,
             ..Learned::nothing(LOOK_AT_USE).shown_by(link)
@@ -280,7 +314,9 @@ pub(super) async fn releasing(
 ) -> Learned {
     let was_accepted = lease.release_accepted_at.is_some();
     let mut learned = Learned::nothing(LOOK_AT_CHANGE);
-    if !was_accepted && let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
+    let at_provider = lease_ref(lease, id);
+    if !was_accepted && let Err(error) = tell_to_end(broker, link, &at_provider, &mut learned).await
+    {
         return Learned {
             silent: is_silence(&error),
             note: Some(error.to_string()),
@@ -288,7 +324,7 @@ pub(super) async fn releasing(
         };
     }
     let ended = was_accepted || learned.release_accepted_at.is_some();
-    let seen = match link.adapter.read_lease(&link.http, id).await {
+    let seen = match link.adapter.read_lease(&link.http, &at_provider).await {
         Ok(Some(seen)) => seen,
         Ok(None) | Err(AdapterError::Unreadable { .. }) => {
             let known_since = lease.accepted_at.unwrap_or(lease.requested_at);
@@ -332,7 +368,7 @@ pub(super) async fn releasing(
         ProviderLeaseState::Ending => {}
         // The provider accepted the end, and the machine still runs: ask again.
         _ if was_accepted => {
-            if let Err(error) = tell_to_end(broker, link, id, &mut learned).await {
+            if let Err(error) = tell_to_end(broker, link, &at_provider, &mut learned).await {
                 learned.note = Some(error.to_string());
             }
         }
@@ -355,11 +391,14 @@ fn tell_of_no_end(lease: &Lease, words: &str) {
 async fn tell_to_end(
     broker: &Broker,
     link: &ProviderLink,
-    id: &ProviderLeaseId,
+    lease: &LeaseRef,
     learned: &mut Learned,
 ) -> Result<(), AdapterError> {
-    if link.adapter.release_lease(&link.http, id).await? == Release::Accepted {
-        learned.release_accepted_at = Some(broker.now());
+    match link.adapter.release_lease(&link.http, lease).await? {
+        Release::Accepted => learned.release_accepted_at = Some(broker.now()),
+        Release::NotShown => {}
+        // Asked again with the next look; until the provider accepts the end, it bills.
+        Release::NotYet => learned.note = Some("the provider does not end it yet".to_owned()),
     }
     Ok(())
 }

@@ -27,12 +27,7 @@ pub(crate) struct AcceptanceMemory(Mutex<Option<(DateTime<Utc>, Arc<Records>)>>)
 /// Errors: the database's.
 pub async fn acceptance_of_all(store: &Store, now: DateTime<Utc>) -> Result<Records, StoreError> {
     let since = now - ACCEPTANCE_WINDOW;
-    let peers = adapters::registry::peer_regions();
-    let peers = peers.map(|(provider, region)| (provider, region.to_owned()));
-    store
-        .attempts()
-        .acceptance_since(since, &peers.collect())
-        .await
+    store.attempts().acceptance_since(since).await
 }
 
 /// The same, counted within the last five minutes.

@@ -241,7 +241,7 @@ async fn check_sellers(
     let leases = broker.store().leases().of(tenant);
     let mut leases = leases.of_reservation(reservation.id).await?;
     leases.retain(|lease| lease.state.is_standing());
-    let sellers = leases.iter().map(|lease| &lease.offer.provider);
+    let sellers = leases.iter().map(|lease| &lease.offer);
     on_record::check(broker, &reservation.demand, sellers, end)
 }
 

@@ -5,7 +5,7 @@
 
 use chrono::TimeDelta;
 use market::attestation::{Attestation, FindingCode, Outcome};
-use market::ids::{LeaseId, OfferId, ProviderId};
+use market::ids::LeaseId;
 use store::StoreError;
 use store::sightings::{NewSighting, Sighting};
 use store::verifications::Verification;
@@ -60,11 +60,11 @@ pub(super) async fn of(
                 name: sighting.gpu.name,
                 memory_mib: sighting.gpu.memory_mib,
             },
-            listing: listed(
-                sighting.provider,
-                sighting.offer,
-                sighting.region.as_deref(),
-            ),
+            listing: Listing {
+                of_peers: sighting.of_peers,
+                provider: sighting.provider,
+                offer: sighting.offer,
+            },
             standing,
         };
         (sighting.lease_id, seen)
@@ -72,22 +72,13 @@ pub(super) async fn of(
     let offer = lease.offer;
     Ok(GpuHistory {
         lease: lease.id,
-        listing: listed(
-            offer.provider,
-            offer.offer_id,
-            offer.place.region.as_deref(),
-        ),
+        listing: Listing {
+            of_peers: offer.particulars.operator.is_peer(),
+            provider: offer.provider,
+            offer: offer.offer_id,
+        },
         seen: seen.into_iter().map(read).collect(),
     })
-}
-
-/// The listing of an offer in this region.
-fn listed(provider: ProviderId, offer: OfferId, region: Option<&str>) -> Listing {
-    Listing {
-        of_peers: adapters::registry::is_of_peers(&provider, region),
-        provider,
-        offer,
-    }
 }
 
 impl GpuHistory {

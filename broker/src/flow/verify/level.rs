@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use market::acceptance::{AcceptanceRecord, Reliability};
 use market::demand::Demand;
 use market::ids::ProviderId;
-use market::offer::Offer;
+use market::offer::{MachineOperator, Offer};
 use market::verification::Level;
 use store::StoreError;
 use verifier::deadlines::whole;
@@ -50,23 +50,23 @@ pub(crate) async fn level_at(
         return Ok(wanted);
     };
     let records = counted_lately(broker).await?;
-    let sold = offers.map(|offer| (&offer.provider, offer.place.region.as_deref()));
+    let sold = offers.map(|offer| (&offer.provider, &offer.particulars.operator));
     Ok(match all_are_good(&records, sold) {
         true => wanted,
         false => wanted.max(least),
     })
 }
 
-/// Whether every seller of these machines, each a provider in a region, has a good record. A marketplace's
-/// record does not count for the people whose machines it sells.
+/// Whether every seller of these machines, each a provider with an operator, has a good record. A
+/// marketplace's record does not count for the people whose machines it sells.
 fn all_are_good<'a>(
     records: &BTreeMap<ProviderId, AcceptanceRecord>,
-    mut sold: impl Iterator<Item = (&'a ProviderId, Option<&'a str>)>,
+    mut sold: impl Iterator<Item = (&'a ProviderId, &'a MachineOperator)>,
 ) -> bool {
-    sold.all(|(provider, region)| {
+    sold.all(|(provider, operator)| {
         let record = records.get(provider);
         let is_good = record.is_some_and(|record| record.reliability() == Reliability::Good);
-        is_good && !adapters::registry::is_of_peers(provider, region)
+        is_good && *operator == MachineOperator::Seller
     })
 }
 
@@ -98,20 +98,18 @@ mod tests {
             (seller("vast"), passed(19)),
             (seller("runpod"), passed(20)),
         ]);
-        let good = |sold: &[(&str, Option<&str>)]| {
-            let sold = sold.iter().map(|(name, region)| (seller(name), *region));
-            let sold: Vec<(ProviderId, Option<&str>)> = sold.collect();
-            all_are_good(&records, sold.iter().map(|(id, region)| (id, *region)))
+        let good = |sold: &[(&str, MachineOperator)]| {
+            let sold = sold.iter().map(|(name, operator)| (seller(name), operator));
+            let sold: Vec<(ProviderId, &MachineOperator)> = sold.collect();
+            all_are_good(&records, sold.iter().map(|(id, operator)| (id, *operator)))
         };
-        let of_its_own = ("runpod", Some("US-KS-2"));
-        assert!(good(&[("lambda", None), of_its_own]));
-        for other in [
-            ("vast", None),
-            ("vultr", None),
-            ("runpod", Some("community")),
-        ] {
-            assert!(!good(&[other]), "{other:?}");
-            assert!(!good(&[("lambda", None), other]), "{other:?}");
+        let own = |name| (name, MachineOperator::Seller);
+        assert!(good(&[own("lambda"), own("runpod")]));
+        let theirs = ("runpod", MachineOperator::Peer(None));
+        let resold = ("lambda", MachineOperator::cloud("unheard-of"));
+        for other in [own("vast"), own("vultr"), theirs, resold] {
+            assert!(!good(std::slice::from_ref(&other)), "{other:?}");
+            assert!(!good(&[own("lambda"), other.clone()]), "{other:?}");
         }
     }
 

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapters::Profile;
+use adapters::{Adapter, Delivery};
 use futures_util::{StreamExt as _, stream};
 use market::ids::{LeaseId, VerificationId};
+use market::offer::Offer;
 use market::order::{ClientToken, ProviderNode};
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
@@ -73,9 +74,9 @@ impl PushError {
     }
 }
 
-/// Whether the nodes of this provider get their agent over SSH.
-pub(crate) fn is_pushed(profile: &Profile) -> bool {
-    profile.delivery == adapters::Delivery::SshPush
+/// Whether the nodes of this offer get their agent over SSH.
+pub(crate) fn is_pushed(adapter: &dyn Adapter, offer: &Offer) -> bool {
+    adapter.delivery(offer) == Delivery::SshPush
 }
 
 /// The secrets for the nodes of one order: the token, and a key for SSH.
@@ -230,7 +231,10 @@ impl<'a> Push<'a> {
     ///
     /// Errors: [`PushError`], of the first node that failed; the others were handled as well.
     pub(crate) async fn clear(&self) -> Result<(), PushError> {
-        let input = clear_input(self.id, self.lease.client_token.as_str());
+        let reservations = self.broker.store().reservations().across_tenants();
+        let reservation = reservations.find(self.lease.reservation_id).await?;
+        let keys = reservation.map_or_else(Vec::new, |one| one.ssh_public_keys);
+        let input = clear_input(self.id, self.lease.client_token.as_str(), &keys);
         let input = &input;
         let clears = (0..).zip(&self.lease.provider_nodes);
         let clears = clears.map(|(number, node)| async move {

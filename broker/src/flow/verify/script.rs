@@ -1,7 +1,7 @@
 //! The one-time token of a lease's verification, and how it gets to the nodes: in a start-up script
 //! or, where they run none, over SSH.
 
-use adapters::Profile;
+use adapters::Adapter;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::TimeDelta;
@@ -12,7 +12,7 @@ use store::verifications::{NewVerification, Verification};
 use verifier::address::{BrokerUrl, Token};
 use verifier::delivery::{Delivery, DeliveryError, ScriptArgs, startup_script};
 
-use super::push::PushSecret;
+use super::push::{PushSecret, is_pushed};
 use super::verify_seconds;
 use crate::platform::app::{AgentDelivery, Broker};
 
@@ -74,7 +74,7 @@ pub(crate) fn enrol(
     broker: &Broker,
     lease: &Lease,
     level: Level,
-    profile: &Profile,
+    adapter: &dyn Adapter,
 ) -> Result<Enrolment, EnrolError> {
     let delivery = delivery_of(broker)?;
     let unusable = || EnrolError::PublicUrl(broker.public_url().to_owned());
@@ -89,7 +89,7 @@ pub(crate) fn enrol(
         token: &token,
         delivery: &delivery,
     })?;
-    let push = (profile.delivery == adapters::Delivery::SshPush).then(|| PushSecret::draw(token));
+    let push = is_pushed(adapter, &lease.offer).then(|| PushSecret::draw(token));
     let boot_seconds = broker.config().verifier.boot_seconds;
     let deadline = i64::from(boot_seconds) + i64::from(verify_seconds(broker, level));
     let verification = NewVerification {

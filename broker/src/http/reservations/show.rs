@@ -98,6 +98,8 @@ fn fall_words(event: LeaseEvent, note: Option<String>) -> Option<String> {
         E::Refused => "the provider refused the order",
         E::NotFound => "the provider knows nothing of the order",
         E::BootFailed => "it did not come up at the provider",
+        E::NoCapacity => "the provider accepted the order and then had no machine for it",
+        E::Preempted => "the provider took the spot machine back",
         E::Lost => "the provider ended it or lost it",
         E::Vanished => "the provider has it no more",
         E::Accepted
@@ -214,6 +216,8 @@ mod tests {
             LeaseEvent::Refused,
             LeaseEvent::NotFound,
             LeaseEvent::BootFailed,
+            LeaseEvent::NoCapacity,
+            LeaseEvent::Preempted,
             LeaseEvent::Lost,
             LeaseEvent::Vanished,
         ] {

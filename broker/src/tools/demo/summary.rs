@@ -99,7 +99,8 @@ impl Summary {
             .iter()
             .map(|summary| summary.replaced_leases)
             .sum();
-        let bills = Provider::ALL.map(|provider| world.simulator().bill(provider).total_usd);
+        let bills =
+            Provider::DEMONSTRATION.map(|provider| world.simulator().bill(provider).total_usd);
         let store = world.broker().store();
         Ok(Self {
             providers: store.providers().list().await?.len(),

@@ -61,7 +61,7 @@ async fn stand_in_front(scene: &Scene) {
     .await;
     let (api, simulator) = (scene.api(), scene.service.world.simulator());
     let mut kept = Vec::new();
-    for provider in Provider::ALL {
+    for provider in Provider::DEMONSTRATION {
         for number in 0..2 {
             let name = format!("{provider}-{number}");
             kept.push(keep(&api, &name, anything_at(provider)).await);
@@ -75,7 +75,7 @@ async fn stand_in_front(scene: &Scene) {
             simulator.put_front(provider, Some(front));
         }
         nothing_changes(scene, &ours, minutes, &format!("{phase:?}")).await;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             simulator.put_front(provider, None);
         }
         nothing_changes(scene, &ours, 3, &format!("after {phase:?}")).await;

@@ -12,6 +12,7 @@ use broker::tools::simulation::SimulatedMarketOptions;
 use futures_util::future::join_all;
 use market::identity::Role;
 use market::lease::LeaseState;
+use market::order::LeaseRef;
 use market::reservation::{CloseReason, ReservationState};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
@@ -208,8 +209,12 @@ impl Scene {
             .expect("it is kept");
         let link = self.service.world.broker().provider(&lost.offer.provider);
         let link = link.expect("a simulated provider");
-        let id = lost.provider_lease_id.as_ref().expect("a machine");
-        let ended = link.adapter.release_lease(&link.http, id).await;
+        let at_provider = LeaseRef {
+            id: lost.provider_lease_id.clone().expect("a machine"),
+            client_token: lost.client_token.clone(),
+            region: lost.offer.place.region.clone(),
+        };
+        let ended = link.adapter.release_lease(&link.http, &at_provider).await;
         ended.expect("the provider ends it");
         let began = Instant::now();
         loop {
@@ -352,7 +357,7 @@ impl Scene {
     /// runs.
     pub(super) async fn assert_sound(&self) {
         let world = &self.service.world;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             let mut names = BTreeSet::new();
             for launch in world.simulator().launches(provider) {
                 assert!(

@@ -217,7 +217,7 @@ fn a_recording_that_cannot_be_read_is_refused_in_words_that_help() {
     assert!(
         unknown
             .refused()
-            .contains("lambda, runpod, voltagepark, pricesheet"),
+            .contains("lambda, runpod, shadeform, verda, voltagepark, vultr, pricesheet"),
         "{unknown:?}"
     );
     let missing = read(&place, "lambda", &nowhere);

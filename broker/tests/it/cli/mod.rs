@@ -145,14 +145,18 @@ const HEADER: &str = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib
     price_usd_hour,spot_usd_hour,region,zone";
 
 /// The fields of the one offer JSON, in order.
-const OFFER_FIELDS: [&str; 16] = [
+const OFFER_FIELDS: [&str; 23] = [
     "availability",
+    "disk_gib",
+    "extras",
     "gpu",
     "gpus",
     "internode",
+    "memory_gib",
     "nodes",
     "observed_at",
     "offer_id",
+    "operator",
     "orderable",
     "place",
     "price_usd_gpu_hour",
@@ -160,6 +164,9 @@ const OFFER_FIELDS: [&str; 16] = [
     "provider",
     "raw_gpu_name",
     "sku",
+    "stock",
     "tenancy",
+    "tenure",
     "terms",
+    "vcpus",
 ];

@@ -10,16 +10,18 @@ use std::collections::BTreeSet;
 use std::iter::zip;
 
 use broker::cli::Cli;
+use broker::tools::simulation::SimulatedMarketOptions;
 use chrono::TimeDelta;
 use clap::CommandFactory as _;
 use futures_util::future::join_all;
 use market::identity::Role;
 use serde_json::{Value, json};
+use simulator::{NodeRunner, Provider};
 
 use super::{Ended, Shell};
 use crate::access::fleet;
 use crate::belongings::Belongings;
-use crate::service::{Key, Service, orderable_demand};
+use crate::service::{Key, Service, orderable_demand, usual_world};
 
 /// Columns of terminals.
 pub(crate) const WIDTHS: [usize; 4] = [60, 80, 100, 120];
@@ -178,7 +180,13 @@ fn every_command_is_looked_at_here_or_says_where() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_read_keeps_to_the_terminal_and_to_programs_is_one_document() {
-    let service = Service::start_with_nodes().await;
+    // One of them sells spot machines, too.
+    let service = Service::start_as(SimulatedMarketOptions {
+        nodes: NodeRunner::Run,
+        providers: [&Provider::DEMONSTRATION[..], &[Provider::VERDA]].concat(),
+        ..usual_world()
+    })
+    .await;
     let member = service.key("acme", Role::Member).await;
     let admin = service.key("acme", Role::Admin).await;
     let things = Belongings::make(&service, &member, &admin, "a name of several words").await;

@@ -81,7 +81,7 @@ async fn a_cancel_while_machines_come_up_ends_them_and_charges_nothing() {
 async fn a_cancel_while_an_answer_is_open_ends_what_the_order_made() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             scene.break_next(provider, FaultKind::ReplyLostAfterCreate);
             let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;

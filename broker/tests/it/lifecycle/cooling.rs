@@ -13,7 +13,6 @@ use market::lease::LeaseState;
 use market::reservation::{CloseReason, ReservationState};
 use matcher::{OfferOutcome, ReasonCode};
 use simulator::{Fault, FaultKind, Provider};
-use store::attempts::Regions;
 use store::fixture::{for_each_database, for_usual_database};
 use store::leases::Lease;
 
@@ -110,10 +109,7 @@ async fn an_offer_that_failed_a_tenant_three_times_rests_for_it_until_it_has_coo
 
         cancel(&scene, third).await;
         let resting = plan(&scene).await;
-        let records = store
-            .attempts()
-            .acceptance_since(began, &Regions::new())
-            .await;
+        let records = store.attempts().acceptance_since(began).await;
         let records: Vec<_> = records.expect("an answer").into_values().collect();
         let [record] = records.as_slice() else {
             panic!("{records:?}");

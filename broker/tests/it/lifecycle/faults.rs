@@ -56,7 +56,7 @@ async fn assert_replaced(scene: &Scene, id: ReservationId, event: LeaseEvent) {
 async fn an_order_whose_reply_was_lost_is_found_by_its_mark_and_not_sent_again() {
     for_each_database(async |store| {
         let scene = Scene::open(store).await;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             scene.break_next(provider, FaultKind::ReplyLostAfterCreate);
             let id = scene.reserve(anything_at(provider)).await;
             scene.work().await;
@@ -135,7 +135,7 @@ async fn an_order_that_is_never_answered_is_given_up_and_looked_up() {
 async fn a_machine_that_never_comes_up_is_ended_and_replaced_at_our_cost() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             scene.break_next(provider, FaultKind::AcceptedThenFailed);
             let id = scene.reserve_until_active(anything_at(provider)).await;
             use_for_an_hour(&scene, id).await;
@@ -157,7 +157,7 @@ async fn a_machine_that_never_comes_up_is_ended_and_replaced_at_our_cost() {
 async fn an_order_that_comes_too_soon_is_sent_again_when_the_provider_said_and_not_before() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             let launches = || scene.simulator().call_counts()[&(provider, Operation::Launch)];
             scene.break_next(
                 provider,
@@ -191,7 +191,7 @@ async fn an_order_that_comes_too_soon_is_sent_again_when_the_provider_said_and_n
 async fn errors_of_a_provider_in_use_and_at_the_end_are_waited_out() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             let id = scene.reserve_until_active(anything_at(provider)).await;
             let errors = |operation, times| {
                 let fault = Fault::new(provider, FaultKind::InternalError)
@@ -238,7 +238,7 @@ async fn errors_of_a_provider_in_use_and_at_the_end_are_waited_out() {
 async fn a_release_whose_reply_was_lost_is_given_again_without_harm() {
     for_usual_database(async |store| {
         let scene = Scene::open(store).await;
-        for provider in Provider::ALL {
+        for provider in Provider::DEMONSTRATION {
             let id = scene.reserve_until_active(anything_at(provider)).await;
             let lost = Fault::new(provider, FaultKind::ReplyLostAfterCreate).on(Operation::Release);
             scene

@@ -19,6 +19,7 @@ use market::identity::TenantScope;
 use market::ids::{ProjectId, ProviderId, ReservationId, SshKeyId, TenantId};
 use market::ledger::{Account, LedgerUnit};
 use market::money::{Currency, Rate};
+use market::order::LeaseRef;
 use market::reservation::{CloseReason, ReservationState};
 use market::usage::Charge;
 use rust_decimal::{Decimal, RoundingStrategy};
@@ -59,6 +60,12 @@ impl Scene {
         Self::open_with(store, CALL_TIMEOUT, CallInterceptor::before).await
     }
 
+    /// A scene with this provider alone.
+    pub(crate) async fn open_at(store: &Store, provider: Provider) -> Self {
+        let tap = CallInterceptor::before;
+        Self::open_among(store, CALL_TIMEOUT, tap, &[provider]).await
+    }
+
     /// A scene whose calls to providers are given up soon.
     pub(crate) async fn open_impatient(store: &Store) -> Self {
         Self::open_with(store, Duration::from_secs(2), CallInterceptor::before).await
@@ -85,6 +92,15 @@ impl Scene {
     }
 
     async fn open_with(store: &Store, call_timeout: Duration, tap: MakeTap) -> Self {
+        Self::open_among(store, call_timeout, tap, &Provider::DEMONSTRATION).await
+    }
+
+    async fn open_among(
+        store: &Store,
+        call_timeout: Duration,
+        tap: MakeTap,
+        providers: &[Provider],
+    ) -> Self {
         install_tls();
         let dir = tempfile::tempdir().expect("a directory");
         let line = Arc::new(Line::default());
@@ -93,6 +109,7 @@ impl Scene {
             store: Some(store.clone()),
             executable: Some(agent()),
             call_timeout,
+            providers: providers.to_vec(),
             // In the middle of a day and of a month: no period of a budget ends during a test.
             start: "2026-03-11T09:00:00Z".parse().expect("a time"),
             wrap: Box::new(move |adapter: &'static dyn Adapter| tap(adapter, Arc::clone(&tapped))),
@@ -331,7 +348,7 @@ impl Scene {
     pub(crate) async fn assert_sound(&self) {
         let leases = self.store.leases().across_tenants();
         let mut made: BTreeMap<String, usize> = BTreeMap::new();
-        for provider in Provider::ALL {
+        for provider in self.simulator().providers() {
             for launch in self
                 .simulator()
                 .launches(provider)
@@ -373,7 +390,7 @@ impl Scene {
     /// As [`Self::assert_ended`]; and our debt to each provider is its bill by its own arithmetic.
     pub(crate) async fn assert_settled(&self) {
         self.assert_ended().await;
-        for provider in Provider::ALL {
+        for provider in self.simulator().providers() {
             assert_eq!(
                 self.payable(provider).await,
                 self.billed_by(provider),
@@ -452,9 +469,13 @@ impl Scene {
             .broker
             .provider(&lease.offer.provider)
             .expect("a simulated provider");
-        let id = lease.provider_lease_id.as_ref().expect("a machine");
+        let at_provider = LeaseRef {
+            id: lease.provider_lease_id.clone().expect("a machine"),
+            client_token: lease.client_token.clone(),
+            region: lease.offer.place.region.clone(),
+        };
         link.adapter
-            .release_lease(&link.http, id)
+            .release_lease(&link.http, &at_provider)
             .await
             .expect("ended");
     }

@@ -3,6 +3,7 @@
 use broker::flow::reconcile::{Swept, sweep};
 use market::ids::LeaseId;
 use market::lease::{LeaseEvent, LeaseState};
+use market::machine::MachineRequest;
 use market::order::{ClientToken, LeaseOrder};
 use market::reservation::{CloseReason, ReservationState as S};
 use simulator::Provider;
@@ -22,6 +23,7 @@ async fn order_under(scene: &Scene, token: ClientToken, like: &Lease) {
         client_token: token,
         offer: like.offer.clone(),
         nodes: 1,
+        machine: MachineRequest::default(),
         ssh_public_keys: scene.reservation(like.reservation_id).await.ssh_public_keys,
         startup_script: "#!/bin/sh\n".into(),
     };

@@ -10,7 +10,7 @@ use adapters::{Adapter, AdapterError, Delivery, Http, NodesPerLease, Profile, Re
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use market::catalog::CatalogReading;
-use market::order::{ClientToken, LeaseOrder, ProviderLease, ProviderLeaseId, ProviderNode};
+use market::order::{Attachment, ClientToken, LeaseOrder, LeaseRef, ProviderLease, ProviderNode};
 use tokio::sync::Notify;
 
 /// The subject of a call to a provider.
@@ -323,31 +323,39 @@ impl Adapter for CallInterceptor {
     async fn read_lease(
         &self,
         http: &Http,
-        id: &ProviderLeaseId,
+        lease: &LeaseRef,
     ) -> Result<Option<ProviderLease>, AdapterError> {
         let lease = match self.line.meet(self.inner.profile().id, Op::Read) {
             Fate::Hide => None,
             fate => {
-                self.meet_fate(fate, self.inner.read_lease(http, id))
+                self.meet_fate(fate, self.inner.read_lease(http, lease))
                     .await?
             }
         };
         Ok(lease.map(|lease| self.stand_in(lease)))
     }
 
-    async fn release_lease(
-        &self,
-        http: &Http,
-        id: &ProviderLeaseId,
-    ) -> Result<Release, AdapterError> {
+    async fn release_lease(&self, http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError> {
         let fate = self.line.meet(self.inner.profile().id, Op::Release);
         match fate {
             Fate::Swallow => Ok(Release::Accepted),
             fate => {
-                self.meet_fate(fate, self.inner.release_lease(http, id))
+                self.meet_fate(fate, self.inner.release_lease(http, lease))
                     .await
             }
         }
+    }
+
+    async fn list_attachments(&self, http: &Http) -> Result<Vec<Attachment>, AdapterError> {
+        self.inner.list_attachments(http).await
+    }
+
+    async fn remove_attachment(
+        &self,
+        http: &Http,
+        attachment: &Attachment,
+    ) -> Result<(), AdapterError> {
+        self.inner.remove_attachment(http, attachment).await
     }
 }
 
@@ -356,11 +364,12 @@ const fn copy(profile: &Profile) -> Profile {
         id: profile.id,
         name: profile.name,
         default_base_url: profile.default_base_url,
-        credentials: profile.credentials,
+        auth: profile.auth,
+        credential: profile.credential,
         delivery: profile.delivery,
         nodes_per_lease: profile.nodes_per_lease,
+        machines: profile.machines,
         unsupported: profile.unsupported,
-        peer_regions: profile.peer_regions,
         freshness_limit: profile.freshness_limit,
         poll_interval: profile.poll_interval,
         call_spacing: profile.call_spacing,

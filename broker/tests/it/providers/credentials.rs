@@ -96,7 +96,17 @@ async fn a_bad_credential_is_refused_in_clear_words_and_nothing_is_kept() {
     assert!(!unquoted.text.contains("31415926"), "{}", unquoted.text);
     let nobody = json!({ "id": "nobody", "credential": "x" });
     let detail = post(nobody).await.refused(422, "unknown_reference");
-    assert!(detail.contains("lambda, runpod, voltagepark"), "{detail}");
+    assert!(
+        detail.contains("lambda, runpod, shadeform, verda"),
+        "{detail}"
+    );
+    // One of several fields is an object of exactly these.
+    let half = r#"{"client_id": "hunter2"}"#;
+    let halved = json!({ "id": "verda", "credential": half, "base_url": "http://127.0.0.1:9" });
+    let refused = post(halved).await;
+    let detail = refused.refused(422, "invalid_body");
+    assert!(detail.contains("`client_id`, `client_secret`"), "{detail}");
+    assert!(!refused.text.contains("hunter2"), "{}", refused.text);
     let away = json!({ "id": "lambda", "credential": "x", "base_url": "https://192.0.2.1" });
     post(away).await.refused(422, "invalid_body");
     let path = "/v1/providers/lambda";
@@ -109,7 +119,7 @@ async fn a_check_says_what_it_found_or_what_is_wrong_and_keeps_nothing() {
     let service = Service::start().await;
     let admin = service.key("operators", Role::Admin).await;
     let caller = service.with(&admin);
-    for provider in Provider::ALL {
+    for provider in Provider::DEMONSTRATION {
         let path = format!("/v1/providers/{provider}");
         let before = caller.get(&path).await.expect(200);
         let check = async |body: Value| {

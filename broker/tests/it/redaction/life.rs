@@ -146,7 +146,7 @@ async fn live(dir: &Path) {
         ..usual_world()
     })
     .await;
-    for provider in Provider::ALL {
+    for provider in Provider::DEMONSTRATION {
         let credential = service.world.simulator().credential(provider);
         secrets.add(&format!("the credential of {provider}"), credential);
     }
@@ -340,7 +340,7 @@ impl Life {
             let failures = self.service.world.read_providers().await;
             assert_eq!(
                 failures.len(),
-                Provider::ALL.len() - 1,
+                Provider::DEMONSTRATION.len() - 1,
                 "{reply:?}: {failures:?}"
             );
             let swept = reconcile::sweep(self.service.world.broker()).await;

@@ -122,7 +122,8 @@ impl RestrictedSearch<'_> {
         fleets: &[Candidate],
         best: &mut Option<Way>,
     ) {
-        let in_time = |run: &&Candidate| self.reckoning.may_outlast(run, provider);
+        let sellers = self.reckoning.sellers_of(provider);
+        let in_time = |run: &&Candidate| self.reckoning.may_outlast(run, &sellers);
         for run in runs.iter().filter(in_time) {
             for fleet in fleets {
                 if may_beat(best.as_ref(), self.reckoning.floor(run, fleet)) {

@@ -8,17 +8,17 @@ use proptest::prelude::*;
 use super::twin::{any_market, any_shared, mostly};
 use super::waits::close_to;
 use super::*;
-use crate::samples::offer;
+use crate::samples::{offer, provider};
 use crate::snapshot::OfferRef;
 
 /// The same market without the offers in cool-down.
 fn without(snapshot: &Snapshot, cooling: &Cooling) -> Snapshot {
     let left = snapshot.offers().map(OfferRef::to_offer);
     let left = left.filter(|offer| !cooling.contains_key(&offer.offer_id));
-    let views = snapshot.sellers().into_iter().filter_map(|id| {
-        // Of one that is not known there is no view.
-        let view = snapshot.provider(id)?;
-        Some((id.clone(), view.clone()))
+    let views = ["a", "b", "c", "d"].map(provider);
+    let views = views.into_iter().filter_map(|id| {
+        let view = snapshot.provider(&id)?.clone();
+        Some((id, view))
     });
     let (generation, taken_at) = (snapshot.generation(), snapshot.taken_at());
     Snapshot::new(generation, taken_at, left, views.collect())

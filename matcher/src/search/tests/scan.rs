@@ -4,8 +4,10 @@
 use std::cmp::Ordering;
 
 use ::market::demand::Ceiling;
+use ::market::ids::ProviderId;
 use ::market::provider_facts::FactsLack;
 
+use super::twin::facts_of;
 use super::*;
 use crate::filter::Among;
 use crate::filter::check_stock;
@@ -124,7 +126,7 @@ pub fn scan(snapshot: &Snapshot, demand: &Demand, held: &Held, options: &SearchO
                                 offer.orderable,
                                 fit.class,
                                 read,
-                                filter.reliability(&offer.provider, offer.place.region.as_deref()),
+                                filter.reliability(&offer.provider, &offer.particulars.operator),
                             ),
                         }
                     };
@@ -171,8 +173,8 @@ pub fn test(query: &Query<'_>, filter: &Filter<'_>, row: &Row) -> Result<Fit, Re
         return Err(ReasonCode::Terms);
     }
     check_offer(filter, row)?;
-    let view = filter.snapshot.provider(&row.offer.provider);
-    let mut fit = query.fit(row, filter.evidence_hours(view))?;
+    let facts = facts_of(filter.snapshot, &row.offer);
+    let mut fit = query.fit(row, filter.evidence_hours(facts))?;
     let held = filter.held.get(&row.offer.offer_id).copied().unwrap_or(0);
     let may_have = |nodes: u32| {
         check_stock(&row.offer.availability, held, nodes)?;
@@ -200,14 +202,16 @@ fn check_offer(filter: &Filter<'_>, row: &Row) -> Result<(), ReasonCode> {
     }
     if let Some(policy) = filter.shared.policy {
         let allowed = &policy.allow_providers;
-        if policy.deny_providers.contains(&offer.provider)
+        let operator = offer.particulars.operator.to_string();
+        let denied = |one: &ProviderId| *one == offer.provider || one.as_str() == operator;
+        if policy.deny_providers.iter().any(denied)
             || !(allowed.is_empty() || allowed.contains(&offer.provider))
         {
             return Err(ReasonCode::ProviderPolicy);
         }
     }
     let snapshot = filter.snapshot;
-    match filter.check_facts(snapshot.provider(&offer.provider)) {
+    match filter.check_facts(facts_of(snapshot, offer)) {
         Ok(()) => {}
         Err(FactsLack::OperatorUnknown | FactsLack::OperatorElsewhere(_)) => {
             return Err(ReasonCode::Operator);

@@ -1,10 +1,11 @@
 //! Near ties: offers that come first although they cost a little more, and offers that do not.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ::market::acceptance::AcceptanceRecord;
 use ::market::ids::ProviderId;
-use ::market::offer::Tenancy;
+use ::market::offer::{Particulars, Tenancy};
 use proptest::prelude::*;
 
 use super::twin::{any_market, any_offer, any_shared};
@@ -120,24 +121,19 @@ fn records(sellers: &[(&str, u64, u64)]) -> HashMap<ProviderId, ProviderView> {
 /// Otherwise any host of a marketplace could profit from the marketplace's record.
 #[test]
 fn machines_of_other_people_come_behind_those_of_the_marketplace_that_sells_them() {
-    let mut views = records(&[("market", 95, 5)]);
-    let peers = |views: &mut HashMap<ProviderId, ProviderView>, regions: &[&str]| {
-        let view = views.get_mut(&provider("market")).expect("a view");
-        view.peer_regions = regions.iter().map(|region| (*region).to_owned()).collect();
-    };
-    let offers = [
-        ("theirs", "community", "20.00"),
-        ("own", "EU-RO-1", "20.30"),
-    ];
-    let offers = offers.map(|(sku, region, price)| {
-        let mut offer = offer(sku, "H100-SXM", 8, price);
-        offer.provider = provider("market");
-        offer.place.region = Some(region.to_owned());
-        offer
-    });
-    for (regions, first) in [(&[][..], "theirs"), (&["community"][..], "own")] {
-        peers(&mut views, regions);
-        let market = Snapshot::new(7, now(), offers.clone(), views.clone());
+    let views = records(&[("market", 95, 5)]);
+    for (operator, first) in [("seller", "theirs"), ("peer:7", "own")] {
+        let offers = [("theirs", operator, "20.00"), ("own", "seller", "20.30")];
+        let offers = offers.map(|(sku, operator, price)| {
+            let mut offer = offer(sku, "H100-SXM", 8, price);
+            offer.provider = provider("market");
+            offer.particulars = Arc::new(Particulars {
+                operator: operator.into(),
+                ..Particulars::default()
+            });
+            offer
+        });
+        let market = Snapshot::new(7, now(), offers, views.clone());
         let options = SearchOptions::default();
         let plan = search(&market, &h100(), &Held::new(), now(), &options).expect("a plan");
         assert_eq!(skus(&plan)[0], first);

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use proptest::prelude::*;
 
-pub(super) use self::market::{any_commitments, any_market, any_offer, any_shared, mostly};
+pub(super) use self::market::{
+    any_commitments, any_market, any_offer, any_shared, facts_of, mostly,
+};
 use self::market::{any_gpus, any_rules};
 pub(super) use self::policy::audit_own;
 use self::rules::{Twin, gpus_rules, serve_rules, train_rules};

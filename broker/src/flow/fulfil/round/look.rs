@@ -3,6 +3,7 @@
 use chrono::TimeDelta;
 use market::ids::{LeaseId, ProviderId, VerificationId};
 use market::lease::{LeaseEvent, LeaseState};
+use market::machine::MachineRequest;
 use market::order::{LeaseOrder, ProviderLeaseId};
 use store::change::{Change, LeaseFacts, LeaseUpdate, NewAttempt};
 use store::leases::{Lease, Missing};
@@ -125,7 +126,7 @@ impl Round<'_> {
             self.broker,
             lease,
             self.reservation.verification,
-            link.adapter.profile(),
+            link.adapter,
         ) {
             Ok(enrolment) => enrolment,
             Err(error) => return Ok(Learned::because(LeaseEvent::Refused, error.to_string())),
@@ -154,6 +155,7 @@ impl Round<'_> {
             client_token: lease.client_token.clone(),
             offer: lease.offer.clone(),
             nodes: lease.nodes,
+            machine: MachineRequest::default(),
             ssh_public_keys: keys.collect(),
             startup_script: script,
         };

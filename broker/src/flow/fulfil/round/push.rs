@@ -41,7 +41,7 @@ impl Round<'_> {
             let link = broker.provider(&lease.offer.provider);
             lease.state == LeaseState::Verifying
                 && !but.contains(&lease.id)
-                && link.is_some_and(|link| is_pushed(link.adapter.profile()))
+                && link.is_some_and(|link| is_pushed(link.adapter, &lease.offer))
         });
         let seen_to = due.iter().map(|lease| lease.id).collect();
         self.turn_round(&mut due);
@@ -70,7 +70,7 @@ impl Round<'_> {
             let link = broker.provider(&lease.offer.provider);
             lease.state == LeaseState::Verifying
                 && ids.contains(&lease.id)
-                && link.is_some_and(|link| is_pushed(link.adapter.profile()))
+                && link.is_some_and(|link| is_pushed(link.adapter, &lease.offer))
         };
         let due: Vec<Lease> = self.leases.iter().filter(pushed).cloned().collect();
         if due.is_empty() || self.parting.is_zero() {

@@ -4,6 +4,8 @@
 //! as many GPUs, node sizes and regions of each seller as such lists have. Each offer of the market is one of
 //! them at a price and with a stock of its own.
 
+use std::sync::Arc;
+
 use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -264,6 +266,7 @@ fn listed(rng: &mut StdRng, now: DateTime<Utc>) -> anyhow::Result<Offer> {
         price_per_node_hour: Money::usd_units(units),
         availability: Availability::PRESENT,
         orderable: true,
+        particulars: Arc::default(),
         observed_at: now,
     })
 }

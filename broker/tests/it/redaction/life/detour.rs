@@ -12,7 +12,7 @@ use adapters::{Adapter, AdapterError, Http, HttpConfig, Profile, Release};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use market::catalog::CatalogReading;
-use market::order::{LeaseOrder, ProviderLease, ProviderLeaseId};
+use market::order::{LeaseOrder, LeaseRef, ProviderLease};
 use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -125,7 +125,8 @@ async fn repeat(request: HttpRequest, body: web::Bytes, state: web::Data<State>)
             .finish(),
         Reply::Garbage => HttpResponse::Ok().body(said),
         Reply::WrongType => HttpResponse::Ok().json(json!({
-            "data": said, "results": said, "errors": [{ "message": said }], "gpuTypes": said,
+            "data": said, "results": said, "errors": [{ "message": said }], "gpus": said,
+            "dataCenters": said, "pods": said,
         })),
         Reply::Hang => std::future::pending().await,
     }
@@ -245,16 +246,12 @@ impl Adapter for Detour {
     async fn read_lease(
         &self,
         http: &Http,
-        id: &ProviderLeaseId,
+        lease: &LeaseRef,
     ) -> Result<Option<ProviderLease>, AdapterError> {
-        self.inner.read_lease(self.way(http), id).await
+        self.inner.read_lease(self.way(http), lease).await
     }
 
-    async fn release_lease(
-        &self,
-        http: &Http,
-        id: &ProviderLeaseId,
-    ) -> Result<Release, AdapterError> {
-        self.inner.release_lease(self.way(http), id).await
+    async fn release_lease(&self, http: &Http, lease: &LeaseRef) -> Result<Release, AdapterError> {
+        self.inner.release_lease(self.way(http), lease).await
     }
 }

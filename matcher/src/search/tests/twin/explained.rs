@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::super::scan::sureness;
 use super::super::*;
-use super::market::{any_market, any_shared, mostly};
+use super::market::{any_market, any_shared, facts_of, mostly};
 
 /// The inputs of a reader.
 pub(super) struct Reader<'a> {
@@ -145,23 +145,22 @@ impl Reader<'_> {
         panic!("nobody can check: {line}");
     }
 
-    /// The facts on record of the provider of an offer.
+    /// The facts on record of the operator of an offer.
     fn facts(&self, offer: &Offer) -> &ProviderFacts {
-        let view = self.snapshot.provider(&offer.provider);
-        &view.expect("a provider of which something is known").facts
+        facts_of(self.snapshot, offer).expect("an operator of whom something is known")
     }
 
     fn lacks_operator(&self, offer: &Offer) -> bool {
         let laws = self.listed("policy", "operator_countries");
-        let view = self.snapshot.provider(&offer.provider);
-        let operator = view.and_then(|view| view.facts.operator.as_ref());
+        let facts = facts_of(self.snapshot, offer);
+        let operator = facts.and_then(|facts| facts.operator.as_ref());
         let law = operator.map(|one| one.country.to_string().to_lowercase());
         !laws.is_empty() && law.is_none_or(|law| !laws.contains(&law))
     }
 
     fn lacks_certification(&self, offer: &Offer) -> bool {
-        let view = self.snapshot.provider(&offer.provider);
-        let known = view.map_or(&[][..], |view| &view.facts.certifications);
+        let facts = facts_of(self.snapshot, offer);
+        let known = facts.map_or(&[][..], |facts| &facts.certifications);
         let hours = self.demand["window"]["duration_hours"].as_u64();
         let wanted = chrono::TimeDelta::hours(hours.map_or(0, |hours| hours as i64 + 24));
         let good = |name: &String| {
@@ -251,7 +250,9 @@ impl Reader<'_> {
             R::Slice => offer.gpus.as_whole().is_none(),
             R::ProviderPolicy => {
                 let allowed = self.listed("policy", "allow_providers");
-                self.listed("policy", "deny_providers").contains(&seller)
+                let denied = self.listed("policy", "deny_providers");
+                denied.contains(&seller)
+                    || denied.contains(&offer.particulars.operator.to_string())
                     || (!allowed.is_empty() && !allowed.contains(&seller))
             }
             R::Operator => self.lacks_operator(offer),

@@ -1,11 +1,13 @@
 //! Random markets and random shared rules of a demand.
 
+use std::sync::Arc;
+
 use market::acceptance::AcceptanceRecord;
 use market::capacity::{Commitment, OpenCommitment, OwnCapacity, OwnScope};
 use market::fabric::Internode;
 use market::gpu::GpuIdentity;
-use market::ids::CommitmentId;
-use market::offer::{Availability, Tenancy};
+use market::ids::{CommitmentId, ProviderId};
+use market::offer::{Availability, Particulars, Tenancy};
 use market::place::Country;
 use market::provider_facts::ProviderFacts;
 use market::quantity::GpuCount;
@@ -60,8 +62,12 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
     let young = mostly(vec![0_i64, 60, 299], vec![300, 301, 600, 601]);
     let old = vec![3_600_i64, 3_601, 86_401, 90_001, 7 * 86_400, 40 * 86_400];
     let age = prop_oneof![3 => young, 1 => prop::sample::select(old)];
-    (gpu, count, place, seller, sku, how, price, age).prop_map(
-        |(gpu, count, place, seller, sku, how, price, age)| {
+    let operator = mostly(
+        vec!["seller"],
+        vec!["a", "b", "elsewhere", "peer", "peer:7"],
+    );
+    (gpu, count, (place, operator), seller, sku, how, price, age).prop_map(
+        |(gpu, count, (place, operator), seller, sku, how, price, age)| {
             let mut offer = crate::samples::offer(sku, gpu, 1, "1.00");
             offer.gpus = GpuCount::from_thousandths(count).expect("in range");
             offer.provider = provider(seller);
@@ -78,9 +84,33 @@ pub fn any_offer() -> impl Strategy<Value = Offer> {
             ) = how;
             offer.price_per_node_hour = Money::usd_units(price * 35_000_000);
             offer.observed_at = now() - chrono::TimeDelta::seconds(age);
+            offer.particulars = Arc::new(Particulars {
+                operator: operator.into(),
+                ..Particulars::default()
+            });
             offer
         },
     )
+}
+
+/// The facts about the operator of an offer, looked up by its words.
+pub fn facts_of<'s>(snapshot: &'s Snapshot, offer: &Offer) -> Option<&'s ProviderFacts> {
+    let operator = offer.particulars.operator.to_string();
+    facts_by(snapshot, &offer.provider, &operator)
+}
+
+/// The same by the seller and the word of the operator.
+pub fn facts_by<'s>(
+    snapshot: &'s Snapshot,
+    seller: &ProviderId,
+    operator: &str,
+) -> Option<&'s ProviderFacts> {
+    let runs_it = match operator {
+        word if word.starts_with("peer") => return None,
+        "seller" => seller.clone(),
+        word => provider(word),
+    };
+    Some(&snapshot.provider(&runs_it)?.facts)
 }
 
 pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
@@ -106,7 +136,6 @@ pub fn any_market() -> impl Strategy<Value = (Snapshot, Held)> {
                 .map(ends_in),
             facts,
             acceptance: AcceptanceRecord::default(),
-            peer_regions: Vec::new(),
         };
         // One reads once a day, and one sells by price lists.
         let limits = [

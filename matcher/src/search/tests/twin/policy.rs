@@ -11,7 +11,7 @@ use ::market::ids::ProviderId;
 use ::market::offer::OfferView;
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 
-use super::market::any_commitments;
+use super::market::{any_commitments, facts_by, facts_of};
 use super::*;
 use crate::hybrid::HybridBill;
 use crate::plan::CandidateLine;
@@ -47,12 +47,13 @@ fn last_day(demand: &Value, work_hours: Option<f64>) -> NaiveDate {
 /// Whether the record of a provider shows each of these certifications through a day.
 fn is_certified(
     snapshot: &Snapshot,
-    seller: &ProviderId,
+    seller: (&ProviderId, &str),
     certifications: &Value,
     last: NaiveDate,
 ) -> bool {
-    let view = snapshot.provider(seller).expect("a known seller");
-    let facts = serde_json::to_value(&view.facts).expect("json");
+    let (provider, operator) = seller;
+    let facts = facts_by(snapshot, provider, operator);
+    let facts = serde_json::to_value(facts).expect("json");
     let known = facts["certifications"].as_array();
     let known: Vec<_> = known.into_iter().flatten().collect();
     let last = last.to_string();
@@ -69,22 +70,27 @@ fn audit_pairs(snapshot: &Snapshot, demand: &HybridDemand, plan: &Plan) {
     let hybrid = plan.hybrid.as_ref().expect("pairs");
     let of_half = |half| serde_json::to_value(demand.half(half)).expect("json");
     let (train, serve) = (of_half(Half::Train), of_half(Half::Serve));
-    let check = |sellers: [Vec<&ProviderId>; 2], bill: &HybridBill| {
+    let check = |sellers: [Vec<(ProviderId, String)>; 2], bill: &HybridBill| {
         let serves_until = bill.serves_from + TimeDelta::seconds(bill.serve_seconds);
         let serves_until =
             time(&serve["window"]["end"]).map_or(serves_until, |end| end.min(serves_until));
         let ends = [(&train, bill.released_at), (&serve, serves_until)];
         for ((asked, until), sellers) in ends.into_iter().zip(sellers) {
             let wanted = &asked["policy"]["certifications"];
-            for seller in sellers {
+            for (seller, operator) in sellers {
+                let seller = (&seller, operator.as_str());
                 let certified = is_certified(snapshot, seller, wanted, until.date_naive());
-                assert!(certified, "{seller} until {until}: {bill:?}");
+                assert!(certified, "{seller:?} until {until}: {bill:?}");
             }
         }
     };
     let sellers = |rank: usize| {
         let lines = plan.candidates[rank - 1].lines.iter();
-        lines.map(|line| &line.offer.provider).collect()
+        let seller = |line: &CandidateLine| {
+            let operator = line.offer.particulars.operator.to_string();
+            (line.offer.provider.clone(), operator)
+        };
+        lines.map(seller).collect()
     };
     for pair in &hybrid.pairs {
         check(
@@ -93,12 +99,14 @@ fn audit_pairs(snapshot: &Snapshot, demand: &HybridDemand, plan: &Plan) {
         );
     }
     for way in hybrid.baselines.iter().filter_map(|one| one.way.as_ref()) {
-        let sellers = |offers: &'_ [OfferView]| {
-            let ids = offers.iter().map(|offer| offer.provider.clone());
+        let sellers = |offers: &Vec<OfferView>| {
+            let operator = |offer: &OfferView| offer.operator.clone().unwrap_or("seller".into());
+            let ids = offers
+                .iter()
+                .map(|offer| (offer.provider.clone(), operator(offer)));
             ids.collect::<Vec<_>>()
         };
-        let [train, serve] = [&way.train, &way.serve].map(|offers| sellers(offers));
-        check([train.iter().collect(), serve.iter().collect()], &way.bill);
+        check([&way.train, &way.serve].map(sellers), &way.bill);
     }
 }
 
@@ -120,6 +128,7 @@ fn breach(
         })
     };
     let provider = offer.provider.as_str();
+    let operator = offer.particulars.operator.to_string();
     let country = offer.place.country.map(|country| country.to_string());
     let region = offer.place.region.as_deref();
     let tenancy = offer.tenancy.as_str();
@@ -140,10 +149,15 @@ fn breach(
             .and_then(|text| Money::parse(text, amount.currency()).ok());
         limit.is_some_and(|limit| amount > limit)
     };
-    let facts = serde_json::to_value(&view.facts).expect("json");
+    let facts = serde_json::to_value(facts_of(snapshot, offer)).expect("json");
     let law = facts["operator"]["country"].as_str();
     let last = last_day(demand, work_hours);
-    let certified = is_certified(snapshot, &offer.provider, &policy["certifications"], last);
+    let certified = is_certified(
+        snapshot,
+        (&offer.provider, &operator),
+        &policy["certifications"],
+        last,
+    );
     let less = |field: &str, has: Option<u32>| {
         let least = demand[field].as_u64();
         least.is_some_and(|least| has.is_none_or(|has| u64::from(has) < least))
@@ -156,7 +170,9 @@ fn breach(
         (!within(&policy["operator_countries"], law), "operator"),
         (!certified, "certification"),
         (
-            listed(&policy["deny_providers"], provider) == Some(true),
+            [provider, &operator]
+                .iter()
+                .any(|word| listed(&policy["deny_providers"], word) == Some(true)),
             "denied",
         ),
         (

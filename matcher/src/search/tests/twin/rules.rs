@@ -6,12 +6,12 @@ mod train;
 
 use market::fabric::Internode;
 use market::gpu::Gpu;
-use market::ids::ProviderId;
 use market::offer::{Availability, AvailabilityLevel};
 use market::place::Place;
 
 use super::super::scan::sureness;
 use super::super::*;
+use super::market::facts_of;
 use crate::samples::usd;
 use crate::snapshot::OfferRef;
 
@@ -39,8 +39,8 @@ impl Twin<'_> {
 
     /// Whether the operator is under none of the named laws, and whether a certification is missing on the
     /// last day on which it may be needed.
-    fn lacks(&self, seller: &ProviderId) -> (bool, bool) {
-        let facts = self.snapshot.provider(seller).map(|view| &view.facts);
+    fn lacks(&self, offer: &Offer) -> (bool, bool) {
+        let facts = facts_of(self.snapshot, offer);
         let laws = self.words("policy", "operator_countries");
         let operator = facts.and_then(|facts| facts.operator.as_ref());
         let law = operator.map(|operator| operator.country.to_string());
@@ -59,8 +59,8 @@ impl Twin<'_> {
     }
 
     /// The hours from now to the midnight at which the first of the required certificates has ended.
-    fn evidence_hours(&self, seller: &ProviderId) -> Option<f64> {
-        let facts = &self.snapshot.provider(seller)?.facts;
+    fn evidence_hours(&self, offer: &Offer) -> Option<f64> {
+        let facts = facts_of(self.snapshot, offer)?;
         let ends = self
             .words("policy", "certifications")
             .into_iter()
@@ -103,7 +103,7 @@ impl Twin<'_> {
             self.words("places", "regions"),
         );
         let seller = offer.provider.to_string();
-        let (lacks_operator, lacks_certification) = self.lacks(&offer.provider);
+        let (lacks_operator, lacks_certification) = self.lacks(offer);
         let country = offer.place.country.map(|country| country.to_string());
         let region = offer
             .place
@@ -136,7 +136,9 @@ impl Twin<'_> {
                 ReasonCode::NotOrderable,
             ),
             (
-                deny.contains(&seller) || !(allow.is_empty() || allow.contains(&seller)),
+                deny.contains(&seller)
+                    || deny.contains(&offer.particulars.operator.to_string())
+                    || !(allow.is_empty() || allow.contains(&seller)),
                 ReasonCode::ProviderPolicy,
             ),
             (lacks_operator, ReasonCode::Operator),

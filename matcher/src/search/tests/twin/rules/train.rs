@@ -97,10 +97,7 @@ pub fn train_rules(
         None => MOST_NODES,
     };
     // By default the run must be done before the evidence of its provider ends.
-    let (hours, late_code) = match twin
-        .evidence_hours(&offer.provider)
-        .filter(|_| hours.is_none())
-    {
+    let (hours, late_code) = match twin.evidence_hours(offer).filter(|_| hours.is_none()) {
         Some(lasts) => (Some(lasts), ReasonCode::Certification),
         None => (hours, ReasonCode::Deadline),
     };

@@ -150,8 +150,11 @@ impl Reader<'_> {
             availability,
             ..offer.clone()
         };
-        let view = self.snapshot.provider(&offer.provider)?.clone();
-        let views = HashMap::from([(offer.provider.clone(), view)]);
+        self.snapshot.provider(&offer.provider)?;
+        let known =
+            |id: &market::ids::ProviderId| Some((id.clone(), self.snapshot.provider(id)?.clone()));
+        let sellers = ["a", "b", "c", "d"].map(crate::samples::provider);
+        let views = sellers.iter().filter_map(known).collect();
         let market = (Snapshot::new(1, now(), [offer], views), Held::new());
         told(&fields, kind, &market).candidates.pop()
     }
