@@ -286,6 +286,88 @@ mod tests {
         assert_eq!(asked, 10);
     }
 
+    /// Beside its adapter, its fixtures and its twin: the three lists of providers, the facts of price lists, the
+    /// clouds that an aggregator names, an example of an id, and two made-up markets.
+    const NAME_PROVIDERS: [&str; 8] = [
+        "adapters/src/providers.rs",
+        "adapters/src/registry.rs",
+        "simulator/src/twins.rs",
+        "adapters/src/pricesheet/facts.rs",
+        "adapters/src/providers/shadeform/catalog.rs",
+        "broker/src/tools/bench/matching/market.rs",
+        "broker/src/tools/demo/story.rs",
+        "market/src/ids.rs",
+    ];
+
+    /// The ids of the providers that have a twin.
+    fn providers(root: &Path) -> Vec<String> {
+        let twins = std::fs::read_dir(root.join("simulator/src/twins")).expect("the twins");
+        let names = twins.map(|twin| twin.expect("a file").file_name());
+        let ids = names.filter_map(|name| Some(name.to_str()?.strip_suffix(".rs")?.to_owned()));
+        ids.collect()
+    }
+
+    /// The code of a file without its comments and its tests.
+    fn code(root: &Path, file: &Path) -> String {
+        let text = std::fs::read_to_string(root.join(file)).expect("a source");
+        let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let lines = text.lines().filter(|line| !line.trim().starts_with("//"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_providers_name_stands_with_its_own_code_and_in_few_lists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let providers = providers(&root);
+        assert!(providers.len() >= 8, "{providers:?}");
+        let is_code = |file: &&PathBuf| {
+            let path = file.to_str().unwrap_or_default();
+            path.contains("/src/")
+                && !path.contains("/tests")
+                && !path.ends_with("samples.rs")
+                && path.ends_with(".rs")
+                && !path.starts_with("xtask/")
+                && !NAME_PROVIDERS.contains(&path)
+        };
+        let files = written_by_people(&root).expect("the files");
+        let mut named = Vec::new();
+        for file in files.iter().filter(is_code) {
+            let (path, code) = (file.to_str().unwrap_or_default(), code(&root, file));
+            for id in &providers {
+                let is_its_own =
+                    path.contains(&format!("/{id}.rs")) || path.contains(&format!("/{id}/"));
+                let words = [format!("\"{id}\""), format!("::{}", id.to_uppercase())];
+                if !is_its_own && words.iter().any(|word| code.contains(word)) {
+                    named.push(format!("{path}: {id}"));
+                }
+            }
+        }
+        assert!(named.is_empty(), "{named:#?}");
+    }
+
+    #[test]
+    fn an_adapter_and_its_twin_stay_small() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let lines = |path: PathBuf| {
+            let text = std::fs::read_to_string(path).expect("a source");
+            text.lines().count()
+        };
+        for id in providers(&root) {
+            let folder = root.join("adapters/src/providers").join(&id);
+            let parts = std::fs::read_dir(&folder).expect("the adapter's folder");
+            let parts = parts.map(|part| lines(part.expect("a file").path()));
+            let adapter = lines(folder.with_extension("rs")) + parts.sum::<usize>();
+            let twin = lines(root.join(format!("simulator/src/twins/{id}.rs")));
+            // Two families of calls, for machines and for clusters.
+            let most = match id.as_str() {
+                "shadeform" => (950, 200),
+                _ => (900, 160),
+            };
+            assert!(adapter <= most.0, "the adapter of {id} has {adapter} lines");
+            assert!(twin <= most.1, "the twin of {id} has {twin} lines");
+        }
+    }
+
     /// A crate whose edges are counted by hand.
     #[test]
     fn an_edge_leads_to_the_file_that_defines_the_item() {
