@@ -106,6 +106,7 @@ async fn has_nothing_after_all(store: &Store, provider: Provider) {
     scene.close().await;
 }
 
+// S117
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_of_every_seller_lives_from_plan_to_bill_and_leaves_nothing() {
     for provider in Provider::ALL {
