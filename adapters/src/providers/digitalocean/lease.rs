@@ -3,7 +3,6 @@
 //! A tag that an order names is made with its Droplet and outlives it, so that tags are listed and removed as
 //! what is beside a machine.
 
-use chrono::{DateTime, Utc};
 use market::gpu::GpuVendor;
 use market::machine::ImageChoice;
 use market::money::Money;
@@ -208,10 +207,7 @@ fn convert_droplet(droplet: Droplet) -> ProviderLease {
         sku: droplet.size_slug,
         region: droplet.region.and_then(|region| region.slug),
         node_count: Some(1),
-        created_at: droplet
-            .created_at
-            .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
-            .map(|at| at.with_timezone(&Utc)),
+        created_at: droplet.created_at.and_then(|text| text.parse().ok()),
         state: convert_status(&status, node.is_some()),
         nodes: node.into_iter().collect(),
         ..ProviderLease::new(droplet.id.to_string(), State::Pending, status)

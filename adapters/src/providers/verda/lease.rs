@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
 use market::money::Money;
 use market::offer::Terms;
 use market::order::{
@@ -208,10 +207,7 @@ fn convert_instance(instance: Instance) -> ProviderLease {
         nodes: address::node("root", instance.ip, instance.private_ip, instance.ssh_port)
             .into_iter()
             .collect(),
-        created_at: instance
-            .created_at
-            .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
-            .map(|at| at.with_timezone(&Utc)),
+        created_at: instance.created_at.and_then(|text| text.parse().ok()),
         price_per_node_hour,
         ..ProviderLease::new(instance.id, state, instance.status)
     }

@@ -1,6 +1,5 @@
 //! Orders at Voltage Park and the resulting rentals.
 
-use chrono::{DateTime, Utc};
 use market::machine::MachineRequest;
 use market::money::Money;
 use market::order::{
@@ -145,10 +144,7 @@ fn convert_rental(rental: Rental) -> Option<ProviderLease> {
                 address::node("ubuntu", node.public_ip, node.private_ip, node.ssh_port)
             })
             .collect(),
-        created_at: rental
-            .creation_timestamp
-            .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
-            .map(|at| at.with_timezone(&Utc)),
+        created_at: rental.creation_timestamp.and_then(|text| text.parse().ok()),
         price_per_node_hour,
         ..ProviderLease::new(id, convert_status(&raw_status), raw_status)
     })

@@ -5,7 +5,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use chrono::{DateTime, Utc};
 use market::order::{
     ClientToken, LeaseOrder, LeaseRef, ProviderLease, ProviderLeaseState as State,
 };
@@ -188,10 +187,7 @@ fn convert_machine(machine: Machine, kind: Kind) -> ProviderLease {
         region: machine.region,
         node_count: Some(1),
         nodes: node.into_iter().collect(),
-        created_at: machine
-            .date_created
-            .and_then(|text| DateTime::parse_from_rfc3339(&text).ok())
-            .map(|at| at.with_timezone(&Utc)),
+        created_at: machine.date_created.and_then(|text| text.parse().ok()),
         ..ProviderLease::new(
             kind.lease_id(&machine.id),
             state,
