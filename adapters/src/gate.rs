@@ -293,6 +293,14 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_short_and_moves_no_cursor_of_a_terminal() {
+        assert!(name("a region", "eu-north-1 (Luleå)").is_ok());
+        for bad in ["a\nb", "\u{1b}[2J", &"x".repeat(LONGEST_NAME + 1)] {
+            assert!(name("a region", bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn a_count_is_one_that_a_machine_can_have() {
         let of_one = |count| gpus(count).map(|it| it.to_string()).map_err(|it| it.reason);
         assert_eq!(of_one(8), Ok("8".into()));

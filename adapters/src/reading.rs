@@ -182,3 +182,56 @@ impl OfferDraft<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: Profile = Profile {
+        id: "acme",
+        ..Profile::REST
+    };
+
+    fn offer(order_ref: usize) -> Result<Offer, Rejection> {
+        let draft = OfferDraft {
+            profile: &PROFILE,
+            sku: "8x",
+            region: "here",
+            terms: Terms::OnDemand,
+            tenancy: Tenancy::Vm,
+            internode: Internode::None,
+            raw_gpu_name: "H100",
+            gpu: GpuIdentity::parse("H100-SXM").expect("a GPU"),
+            gpus: GpuCount::whole(8).expect("a count"),
+            gpu_memory_mib: None,
+            vcpus: None,
+            memory_gib: None,
+            node_price: Decimal::new(20, 0),
+            availability: Availability::PRESENT,
+            particulars: Particulars {
+                order_ref: Some("x".repeat(order_ref)),
+                ..Particulars::default()
+            },
+        };
+        draft.finish(DateTime::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_launch_argument_has_a_bound_because_every_offer_repeats_it() {
+        assert!(offer(LONGEST_ORDER_REF).is_ok());
+        let refused = offer(LONGEST_ORDER_REF + 1).expect_err("too long");
+        assert_eq!(refused.reason, SkipReason::Unreadable);
+    }
+
+    #[test]
+    fn more_offers_than_any_provider_has_are_not_kept_and_make_no_reading() {
+        let mut reading = Reading::new(&PROFILE, DateTime::UNIX_EPOCH);
+        let thousand = vec![offer(0).expect("an offer"); 1_000];
+        for _ in 0..=gate::MOST_OFFERS / 1_000 {
+            reading.record(Some("8x"), Ok(thousand.clone()));
+        }
+        assert_eq!(reading.offers.len(), gate::MOST_OFFERS);
+        let error = reading.finish().expect_err("no reading");
+        assert!(matches!(error, AdapterError::Unreadable { .. }), "{error}");
+    }
+}

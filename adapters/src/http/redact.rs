@@ -182,6 +182,24 @@ mod tests {
     }
 
     #[test]
+    fn a_script_is_not_recorded_however_it_is_encoded_or_echoed() {
+        let script = "#!/bin/sh\ncurl -H 'Bearer once-only' https://broker.example/\n";
+        let encoded = "b25jZS1vbmx5".repeat(30);
+        let secrets = secrets_of(&order(json!({"user_data": script, "blob": encoded})), &[]);
+        for body in [
+            json!({"launch": {"base64_script": encoded}}),
+            json!({"detail": format!("cannot run {script}")}),
+            json!({"detail": format!("cannot decode {encoded}")}),
+        ] {
+            let kept = recordable(body.to_string().as_bytes(), &secrets).to_string();
+            assert!(
+                !kept.contains("once-only") && !kept.contains("b25jZS1vbmx5"),
+                "{kept}"
+            );
+        }
+    }
+
+    #[test]
     fn an_echoed_script_is_not_shown() {
         let script =
             "#!/bin/sh\ncurl -H 'Authorization: Bearer once-only' https://broker.example/\n";

@@ -9,6 +9,7 @@ mod http;
 mod hyperstack;
 mod lambda;
 mod mutations;
+mod pages;
 mod pricesheet;
 mod recorded;
 mod runpod;
